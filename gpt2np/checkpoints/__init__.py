@@ -1,0 +1,89 @@
+"""Raw readers of GPT-2's weights: one module per file format, chosen by the files' content."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gpt2np.checkpoints import foreign, safetensors, sharded
+from gpt2np.checkpoints.base import Checkpoint, map_file
+from gpt2np.errors import CheckpointError
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+READERS: tuple[Any, ...] = (safetensors,)
+
+# The file to open in a folder, the first that is there.
+USUAL = (
+    "model.safetensors", "model.safetensors.index.json",
+    "pytorch_model.bin", "pytorch_model.bin.index.json",
+    "checkpoint", "model.ckpt.index", "ckpt.pt",
+)  # fmt: skip
+
+# Else the only file of these kinds, those beside it that Trainer writes left out.
+SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index")
+NOT_WEIGHTS = {"training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"}
+
+# These are looked for last, only to say why they are not read.
+UNREADABLE = (".h5", ".msgpack", ".onnx", ".gguf")
+
+
+def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Checkpoint:
+    """Open a checkpoint and check its structure, but neither its names nor its shapes.
+
+    Parameters
+    ----------
+    path : a file of any format that is read, whatever its name; or a folder that holds one.
+    verify : also check the checksums of the tensors where the format has them, which reads
+        the whole file.
+
+    Raises
+    ------
+    CheckpointError
+        The file is missing, cut short, damaged, hostile, or of a format that is not read.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "model.safetensors"
+    >>> safetensors.save(file, {"wpe": np.ones((4, 2), np.float32)})
+    >>> checkpoint = open_checkpoint(folder.name)
+    >>> checkpoint.format, checkpoint.tensors["wpe"].shape
+    ('safetensors', (4, 2))
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    if "\0" in str(path):
+        raise CheckpointError(f"{str(path)!r} is not a possible path")
+    try:
+        return _open_file(_find(path) if path.is_dir() else path, verify=verify)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _open_file(path: Path, *, verify: bool, shard: bool = False) -> Checkpoint:
+    """Read one file with the reader that recognises it; only an index may lead to shards."""
+    data = map_file(path)
+    for reader in READERS:
+        if reader.recognises(data):
+            checkpoint: Checkpoint = reader.read(path, data, verify=verify)
+            return checkpoint
+    if sharded.recognises(data) and not shard:
+        return sharded.read(path, data, lambda p: _open_file(p, verify=verify, shard=True))
+    raise foreign.refuse(path, data)
+
+
+def _find(folder: Path) -> Path:
+    """The file of a folder that holds the weights, or leads to them."""
+    for name in USUAL:
+        if (folder / name).is_file():
+            return folder / name
+    files = sorted(file for file in folder.iterdir() if file.name not in NOT_WEIGHTS)
+    for suffixes in (SUFFIXES, UNREADABLE):
+        found = [file for file in files if file.suffix in suffixes and file.is_file()]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(file.name for file in found[:5])
+            raise CheckpointError(f"{folder} holds {len(found)} checkpoints ({names}): name one")
+    raise CheckpointError(f"{folder} holds no checkpoint: looked for {', '.join(USUAL)}")
