@@ -1,16 +1,17 @@
 """Raw readers of GPT-2's weights: one module per file format, chosen by the files' content."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
-from gpt2np.checkpoints import foreign, safetensors, sharded
-from gpt2np.checkpoints.base import Checkpoint, map_file
+from gpt2np.checkpoints import foreign, llmc, pytorch, safetensors, sharded, tf_bundle
+from gpt2np.checkpoints.base import Checkpoint, map_file, sibling
 from gpt2np.errors import CheckpointError
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
-READERS: tuple[Any, ...] = (safetensors,)
+READERS: tuple[Any, ...] = (llmc, tf_bundle, pytorch, safetensors)
 
 # The file to open in a folder, the first that is there.
 USUAL = (
@@ -56,13 +57,13 @@ def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Ch
     if "\0" in str(path):
         raise CheckpointError(f"{str(path)!r} is not a possible path")
     try:
-        return _open_file(_find(path) if path.is_dir() else path, verify=verify)
+        return _open_file(_find(path), verify=verify)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _open_file(path: Path, *, verify: bool, shard: bool = False) -> Checkpoint:
-    """Read one file with the reader that recognises it; only an index may lead to shards."""
+    """Read one file by the reader that recognises it; a shard must not lead to more files."""
     data = map_file(path)
     for reader in READERS:
         if reader.recognises(data):
@@ -73,8 +74,21 @@ def _open_file(path: Path, *, verify: bool, shard: bool = False) -> Checkpoint:
     raise foreign.refuse(path, data)
 
 
-def _find(folder: Path) -> Path:
-    """The file of a folder that holds the weights, or leads to them."""
+def _find(path: Path) -> Path:
+    """The file to open: for a folder, the usual one; for TensorFlow's names, the index."""
+    if path.is_dir():
+        path = _find_in_folder(path)
+    with_index = path.with_name(path.name + ".index")
+    if with_index.is_file() and not path.is_file():
+        return with_index  # "model.ckpt", as TensorFlow names the set of its files
+    if path.name == "checkpoint":
+        text = map_file(path)[:4096].tobytes().decode("utf-8", "replace")
+        if match := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
+            return sibling(path.parent, match[1] + ".index", str(path))
+    return path
+
+
+def _find_in_folder(folder: Path) -> Path:
     for name in USUAL:
         if (folder / name).is_file():
             return folder / name

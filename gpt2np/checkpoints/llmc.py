@@ -1,0 +1,92 @@
+"""llm.c's .bin: a header of 256 int32, then each kind of weight across all layers.
+
+https://github.com/karpathy/llm.c (write_model in train_gpt2.py, gpt2_build_from_checkpoint in
+train_gpt2.c). The matrices are [out, in], as nn.Linear has them; the token embedding has the rows
+of the padded vocabulary.
+"""
+
+import math
+from pathlib import Path
+
+from gpt2np.checkpoints.base import DTYPES, Array, Bytes, Checkpoint, view
+from gpt2np.errors import CheckpointError
+
+MAGIC = 20240326
+HEADER = 256 * 4
+DTYPE_OF_VERSION = {3: "float32", 5: "bfloat16"}
+
+# Number of the header -> what it says.
+FIELDS = {
+    2: "max_seq_len", 3: "vocab_size", 4: "num_layers", 5: "num_heads", 6: "channels",
+    7: "padded_vocab_size",
+}  # fmt: skip
+MAX_LAYERS = 1_000
+
+# llm.c's other files, which begin in the same way.
+OTHERS = {
+    20240327: "the activations of llm.c's debug state",
+    20240328: "llm.c's tokenizer",
+    20240520: "tokens to train on",
+}
+
+
+def recognises(data: Bytes) -> bool:
+    return int.from_bytes(data[:4].tobytes(), "little") in (MAGIC, *OTHERS)
+
+
+def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
+    """Read one file. The format has no checksums, so `verify` has nothing to add."""
+    if len(data) < HEADER:
+        raise CheckpointError(f"{path} is cut short, in its header: download it again")
+    header = data[:HEADER].view("<i4").tolist()
+    if header[0] in OTHERS:
+        raise CheckpointError(f"{path} holds {OTHERS[header[0]]}, not a model")
+    if header[1] not in DTYPE_OF_VERSION:
+        raise CheckpointError(
+            f"{path} is of version {header[1]}; read are 3 (float32) and 5 (bfloat16): "
+            "write it again with today's llm.c"
+        )
+    dtype = DTYPE_OF_VERSION[header[1]]
+    fields = {name: header[number] for number, name in FIELDS.items()}
+    if min(fields.values()) < 1 or fields["num_layers"] > MAX_LAYERS:
+        raise CheckpointError(f"{path} has an impossible header: {fields}")
+    kinds = _kinds(fields)
+    size = HEADER + DTYPES[dtype].itemsize * sum(math.prod(shape) for _, shape in kinds)
+    if size != len(data):
+        raise CheckpointError(
+            f"{path} should have {size} bytes by its header but has {len(data)}: download it again"
+        )
+    tensors: dict[str, Array] = {}
+    start = HEADER
+    for name, shape in kinds:
+        array = view(data, start, dtype, shape)
+        start += math.prod(shape) * DTYPES[dtype].itemsize
+        if "{i}" in name:
+            tensors |= {name.format(i=i): layer for i, layer in enumerate(array)}
+        else:
+            tensors[name] = array
+    return Checkpoint("llm.c", (path,), tensors, dict.fromkeys(tensors, dtype), fields)
+
+
+def _kinds(fields: dict[str, int]) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each kind of weight, in the order of the file."""
+    V, T = fields["padded_vocab_size"], fields["max_seq_len"]
+    L, D = fields["num_layers"], fields["channels"]
+    return [
+        ("transformer.wte.weight",                 (V, D)),
+        ("transformer.wpe.weight",                 (T, D)),
+        ("transformer.h.{i}.ln_1.weight",          (L, D)),
+        ("transformer.h.{i}.ln_1.bias",            (L, D)),
+        ("transformer.h.{i}.attn.c_attn.weight",   (L, 3 * D, D)),
+        ("transformer.h.{i}.attn.c_attn.bias",     (L, 3 * D)),
+        ("transformer.h.{i}.attn.c_proj.weight",   (L, D, D)),
+        ("transformer.h.{i}.attn.c_proj.bias",     (L, D)),
+        ("transformer.h.{i}.ln_2.weight",          (L, D)),
+        ("transformer.h.{i}.ln_2.bias",            (L, D)),
+        ("transformer.h.{i}.mlp.c_fc.weight",      (L, 4 * D, D)),
+        ("transformer.h.{i}.mlp.c_fc.bias",        (L, 4 * D)),
+        ("transformer.h.{i}.mlp.c_proj.weight",    (L, D, 4 * D)),
+        ("transformer.h.{i}.mlp.c_proj.bias",      (L, D)),
+        ("transformer.ln_f.weight",                (D,)),
+        ("transformer.ln_f.bias",                  (D,)),
+    ]  # fmt: skip

@@ -1,0 +1,272 @@
+"""What torch.save writes, read without torch: the zip format and the one before torch 1.6.
+
+Both hold a pickle, in which each tensor is a view (offset, shape, strides) of a storage that has a
+key, and the bytes of the storages. In the zip these are members, <root>/data.pkl and
+<root>/data/<key>. In the older format four pickles (a magic number, the version, the system, the
+object) are followed by the list of keys and by each storage: its number of elements and these.
+https://github.com/pytorch/pytorch/blob/main/torch/serialization.py
+"""
+
+import math
+import pickle
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt2np.checkpoints import unpickle
+from gpt2np.checkpoints.base import (
+    DTYPES,
+    Array,
+    Bytes,
+    Checkpoint,
+    check_disjoint,
+    check_shape,
+    quote,
+    view,
+)
+from gpt2np.checkpoints.zip_entries import zip_entries
+from gpt2np.errors import CheckpointError
+
+ZIP = b"PK\3\4"
+MAGIC = 0x1950A86A20F9469CFC6C
+MAGIC_BYTES = MAGIC.to_bytes(10, "little")
+PROTOCOL = 1001
+
+# Where the weights stand if not at the top: nanoGPT says "model", Lightning "state_dict".
+NESTED = ("model", "state_dict", "model_state_dict")
+
+# An entry of the metadata holds at most so many values, nested so deep.
+MAX_PLAIN, MAX_DEPTH = 10_000, 20
+
+# Tied weights share a storage, but a few bytes must not unfold to gigabytes.
+MAX_SHARING = 4
+
+Spans = dict[str, tuple[int, int]]  # key of a storage -> the bytes where it stands
+
+
+@dataclass(frozen=True)
+class Storage:
+    key: str
+    dtype: str
+    size: int  # in elements
+
+
+@dataclass(frozen=True)
+class Tensor:
+    storage: Storage
+    offset: int  # this and the strides count elements
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def recognises(data: Bytes) -> bool:
+    head = data[:32].tobytes()
+    return head.startswith(ZIP) or (head[:1] == pickle.PROTO and MAGIC_BYTES in head)
+
+
+def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
+    """Read one file.
+
+    The tensors are those of the first dictionary of NESTED that has any, else those at the top.
+    The metadata is what else stands at the top and consists of plain values (or is a tensor of
+    one number); other things, such as the optimizer's state, are left out.
+    """
+    read_format = _read_zip if data[:4].tobytes() == ZIP else _read_legacy
+    top, spans = read_format(path, data, verify)
+    if type(top) is not dict:
+        raise CheckpointError(f"{path} holds {quote(top)}, not the dictionary of a model's tensors")
+    nested = next((key for key in NESTED if _tensors(top.get(key))), None)
+    tensors = _tensors(top if nested is None else top[nested])
+    if not tensors:
+        raise CheckpointError(f"{path} holds no tensors at its top nor in {', '.join(NESTED)}")
+    rest = {key: value for key, value in top.items() if key != nested and isinstance(key, str)}
+    numbers = {key: tensor for key, tensor in _tensors(rest).items() if nested and not tensor.shape}
+    arrays = _arrays(path, data, spans, [*tensors.values(), *numbers.values()])
+    values = dict(zip(numbers, (array.item() for array in arrays[len(tensors) :]), strict=True))
+    return Checkpoint(
+        "pytorch",
+        (path,),
+        dict(zip(tensors, arrays, strict=False)),
+        {name: tensor.storage.dtype for name, tensor in tensors.items()},
+        {key: value for key, value in rest.items() if _is_plain(value)} | values,
+    )
+
+
+def _tensors(value: Any) -> dict[str, Tensor]:
+    items = value.items() if type(value) is dict else ()
+    return {key: t for key, t in items if isinstance(key, str) and isinstance(t, Tensor)}
+
+
+def _is_plain(value: Any) -> bool:
+    """Numbers, text, and lists and dictionaries of them: few and not deep, however shared."""
+    rest, seen = [(value, 0)], 0
+    while rest:
+        value, depth = rest.pop()
+        if type(value) in (list, tuple, dict):
+            items = value.values() if type(value) is dict else value
+            seen += len(items)
+            if seen > MAX_PLAIN or depth > MAX_DEPTH:
+                return False
+            rest.extend((item, depth + 1) for item in items)
+        elif not isinstance(value, str | int | float | None):
+            return False
+    return True
+
+
+def _arrays(
+    path: Path, data: Bytes, spans: Spans, tensors: list[Tensor]
+) -> list[Array]:
+    """Views of the file for the tensors, of which several may share a storage."""
+    size = sum(math.prod(t.shape) * DTYPES[t.storage.dtype].itemsize for t in tensors)
+    if size > MAX_SHARING * len(data):
+        raise CheckpointError(
+            f"{path}: the tensors take {size} bytes, the file has {len(data)}: "
+            "they are views of the same numbers"
+        )
+    storages = {t.storage.key: _storage(path, data, spans, t.storage) for t in tensors}
+    check_disjoint([(*spans[key], f"storage {key}") for key in storages], str(path))
+    return [_strided(tensor, storages[tensor.storage.key]) for tensor in tensors]
+
+
+def _storage(path: Path, data: Bytes, spans: Spans, storage: Storage) -> Array:
+    where = f"storage {quote(storage.key)}"
+    if storage.key not in spans:
+        raise CheckpointError(f"{path} is damaged: {where} is missing")
+    start, stop = spans[storage.key]
+    if stop - start != storage.size * DTYPES[storage.dtype].itemsize:
+        raise CheckpointError(
+            f"{path} is damaged: {where} should hold {storage.size} numbers of {storage.dtype} "
+            f"but has {stop - start} bytes"
+        )
+    return view(data, start, storage.dtype, (storage.size,))
+
+
+def _strided(tensor: Tensor, storage: Array) -> Array:
+    step = storage.itemsize
+    strides = tuple(stride * step for stride in tensor.strides)
+    buffer: Any = storage  # NumPy checks once more that the view lies inside
+    result: Array = np.ndarray(tensor.shape, storage.dtype, buffer, tensor.offset * step, strides)
+    return result
+
+
+def _read_zip(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
+    """The object, and where the storages stand, of a file in the zip format."""
+    entries = zip_entries(path, data)
+    roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
+    if len(roots) != 1 or roots[0].count("/") != 1:
+        numpy = bool(entries) and all(name.endswith(".npy") for name in entries)
+        kind = "a NumPy .npz archive" if numpy else "a zip archive, but not one of torch.save"
+        raise CheckpointError(
+            f"{path} is {kind}: use the model's model.safetensors or pytorch_model.bin instead"
+        )
+    members = {n.removeprefix(roots[0]): e for n, e in entries.items() if n.startswith(roots[0])}
+    for name, entry in members.items():
+        if not entry.stored:
+            raise CheckpointError(f"{path}: {quote(name)} is compressed: torch.save never does it")
+        if verify and zlib.crc32(data[entry.start : entry.stop].data) != entry.crc32:
+            raise CheckpointError(f"{path} is damaged: the checksum of {quote(name)} is wrong")
+    order = members.get("byteorder")
+    if order and data[order.start : order.stop].tobytes() == b"big":
+        raise CheckpointError(f"{path} is big-endian: save it again on a common machine")
+    pickled = members["data.pkl"]
+    top, _ = _unpickle(data[pickled.start : pickled.stop], f"{path}, data.pkl", {})
+    inside = [(name.removeprefix("data/"), e) for name, e in members.items() if name[:5] == "data/"]
+    return top, {key: (entry.start, entry.stop) for key, entry in inside}
+
+
+def _read_legacy(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
+    """The same of a file in the format before torch 1.6, which has no checksums to verify."""
+    position = 0
+    storages: dict[str, Storage] = {}
+    parts = []
+    for _ in range(5):
+        part, size = _unpickle(data[position:], str(path), storages)
+        parts.append(part)
+        position += size
+    magic, protocol, system, top, keys = parts
+    if magic != MAGIC or protocol != PROTOCOL or type(system) is not dict or type(keys) is not list:
+        raise CheckpointError(f"{path} is damaged, or was written by an unknown version of torch")
+    if system.get("little_endian") is not True:
+        raise CheckpointError(f"{path} is big-endian: save it again on a little-endian machine")
+    spans: Spans = {}
+    for key in keys:
+        if not isinstance(key, str) or key not in storages:
+            raise CheckpointError(f"{path} is damaged: no tensor uses its storage {quote(key)}")
+        start = position + 8  # behind the number of elements
+        size = int.from_bytes(data[position:start].tobytes(), "little")
+        position = start + size * DTYPES[storages[key].dtype].itemsize
+        if position > len(data):
+            raise CheckpointError(
+                f"{path} is cut short: storage {quote(key)} ends at byte {position}, the file at "
+                f"{len(data)}: download it again"
+            )
+        spans[key] = start, position
+    return top, spans
+
+
+def _unpickle(data: Bytes, where: str, storages: dict[str, Storage]) -> tuple[Any, int]:
+    """The object of a pickle and the pickle's length; the storages it refers to are noted."""
+
+    def persistent(identity: Any) -> Storage:
+        match identity:
+            # ("storage", type, key, device, size); the older format adds None, or a view of another
+            case ("storage", str(dtype), str(key), _, int(size), *rest) if dtype in DTYPES:
+                storage = Storage(key, dtype, size)
+                if rest in ([], [None]) and storages.setdefault(key, storage) == storage:
+                    return storage
+        raise CheckpointError("it refers to a storage in a way that is not understood")
+
+    return unpickle.load(data, where, NAMES, persistent)
+
+
+def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
+    result: dict[Any, Any] = {}
+    for key, value in pairs:
+        unpickle.update(result, [key, value])
+    return result
+
+
+def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+    """A view of a storage, if it lies inside: what `rest` says is for training."""
+    if not isinstance(storage, Storage) or type(shape) is not tuple or type(strides) is not tuple:
+        raise CheckpointError("it makes a tensor of what is no storage, shape and strides")
+    where = f"a tensor in storage {quote(storage.key)}"
+    shape = check_shape(shape, where)
+    if len(strides) != len(shape) or any(type(n) is not int or n < 0 for n in (offset, *strides)):
+        raise CheckpointError(f"{where} has an impossible offset or strides")
+    size = math.prod(shape)
+    last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    if size and (last >= storage.size or size > storage.size):
+        raise CheckpointError(f"{where} reaches beyond its {storage.size} numbers")
+    # Any number may stand where there is no second element to step to, or no element at all.
+    strides = tuple(s if n > 1 and size else 0 for n, s in zip(shape, strides, strict=True))
+    return Tensor(storage, offset if size else 0, shape, strides)
+
+
+# What a pickle may refer to: a storage's type stands for our name of it, a function for its result.
+NAMES: dict[str, Any] = {
+    "torch.DoubleStorage":   "float64",
+    "torch.FloatStorage":    "float32",
+    "torch.HalfStorage":     "float16",
+    "torch.BFloat16Storage": "bfloat16",
+    "torch.LongStorage":     "int64",
+    "torch.IntStorage":      "int32",
+    "torch.ShortStorage":    "int16",
+    "torch.CharStorage":     "int8",
+    "torch.ByteStorage":     "uint8",
+    "torch.BoolStorage":     "bool",
+    "torch._utils._rebuild_tensor":    _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_parameter": lambda data, requires_grad, hooks: data,
+    "collections.OrderedDict":         _ordered_dict,
+    # These stand in a configuration that was saved beside the tensors.
+    "torch.Size":     tuple,
+    "torch.device":   lambda kind, index=None: kind,
+    "torch.float64":  "torch.float64",
+    "torch.float32":  "torch.float32",
+    "torch.float16":  "torch.float16",
+    "torch.bfloat16": "torch.bfloat16",
+}  # fmt: skip
