@@ -84,7 +84,8 @@ def _find(path: Path) -> Path:
     if path.name == "checkpoint":
         text = map_file(path)[:4096].tobytes().decode("utf-8", "replace")
         if match := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
-            return sibling(path.parent, match[1] + ".index", str(path))
+            # TensorFlow writes where it saved to; that the folder has moved since is normal.
+            return sibling(path.parent, re.split(r"[/\\]", match[1])[-1] + ".index", str(path))
     return path
 
 

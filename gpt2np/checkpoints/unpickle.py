@@ -13,7 +13,7 @@ from typing import Any
 from gpt2np.checkpoints.base import Bytes, quote
 from gpt2np.errors import CheckpointError
 
-MAX_OPCODES = 500_000  # GPT-2 XL with its optimizer takes about 100,000
+MAX_OPCODES = 200_000  # GPT-2 XL with its optimizer takes some 80,000
 
 
 def load(
