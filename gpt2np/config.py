@@ -1,0 +1,158 @@
+"""The shape of a GPT-2: every hyperparameter that changes what the model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gpt2np.errors import CheckpointError
+
+# gelu_new is OpenAI's tanh form; the other two names are the same formula in Hugging Face's
+# table. "gelu" is the exact form with erf, which nanoGPT trains with.
+TANH_GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+ERF_GELU = ("gelu",)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The hyperparameters of a GPT-2, under the names of Hugging Face's ``GPT2Config``.
+
+    Parameters
+    ----------
+    vocab_size, n_ctx, n_embd, n_head, n_layer : int
+        V, the longest sequence, D, H and L. The defaults are the 124M model's.
+    n_inner : int, optional
+        F, the width of the MLP; 4 * n_embd unless given.
+    activation_function : str
+        ``gelu_new`` (the tanh form; also ``gelu_pytorch_tanh``, ``gelu_fast``) or ``gelu`` (erf).
+    layer_norm_epsilon : float
+        Added to the variance inside the root.
+    scale_attn_weights : bool
+        Divide the scores by sqrt(K).
+    scale_attn_by_inverse_layer_idx : bool
+        Divide them by the block's number, counted from 1, as well.
+    reorder_and_upcast_attn : bool
+        Compute the scores in float32. Only half precision could tell, and nothing here is.
+    tie_word_embeddings : bool
+        Project to logits with WTE itself; else with a matrix of its own, ``lm_head.weight``.
+
+    Raises
+    ------
+    CheckpointError
+        A value that no GPT-2 can have, or an activation that is not one of those above.
+
+    Examples
+    --------
+    >>> from gpt2np.config import Config
+    >>> Config()                                             # doctest: +ELLIPSIS
+    Config(vocab_size=50257, n_ctx=1024, n_embd=768, n_head=12, n_layer=12, n_inner=3072, ...
+    >>> Config(n_embd=100)
+    Traceback (most recent call last):
+    gpt2np.errors.CheckpointError: config: n_embd is 100, not a multiple of n_head, 12
+    """
+
+    vocab_size: int = 50257
+    n_ctx: int = 1024
+    n_embd: int = 768
+    n_head: int = 12
+    n_layer: int = 12
+    n_inner: int = 0  # 0 stands for 4 * n_embd, and is replaced by it
+    activation_function: str = "gelu_new"
+    layer_norm_epsilon: float = 1e-5
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    reorder_and_upcast_attn: bool = False
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer", "n_inner"):
+            value = getattr(self, name)
+            least = 0 if name == "n_inner" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise CheckpointError(f"config: {name} is {value!r}, not a positive whole number")
+        if self.n_embd % self.n_head:
+            raise CheckpointError(
+                f"config: n_embd is {self.n_embd}, not a multiple of n_head, {self.n_head}"
+            )
+        if self.n_inner == 0:
+            object.__setattr__(self, "n_inner", 4 * self.n_embd)
+        if self.activation_function not in TANH_GELU + ERF_GELU:
+            raise CheckpointError(
+                f"config: activation_function is {self.activation_function!r}; "
+                f"GPT-2 has one of {', '.join(TANH_GELU + ERF_GELU)}"
+            )
+        epsilon = self.layer_norm_epsilon
+        if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not epsilon >= 0:
+            raise CheckpointError(
+                f"config: layer_norm_epsilon is {epsilon!r}, not a number of 0 or more"
+            )
+        for field in fields(self):
+            if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
+                raise CheckpointError(
+                    f"config: {field.name} is {getattr(self, field.name)!r}, not true or false"
+                )
+
+    @property
+    def head_width(self) -> int:
+        """K, the width of one head's queries, keys and values."""
+        return self.n_embd // self.n_head
+
+    def score_scale(self, layer: int) -> float:
+        """What the attention scores of block ``layer``, counted from 0, are multiplied by."""
+        scale = self.head_width**-0.5 if self.scale_attn_weights else 1.0
+        return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """Read the contents of a Hugging Face config.json or of OpenAI's hparams.json.
+
+        Raises
+        ------
+        CheckpointError
+            A size is missing, or the values describe another model than GPT-2.
+
+        Examples
+        --------
+        >>> from gpt2np.config import Config
+        >>> hparams = {"n_vocab": 50257, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12}
+        >>> Config.from_dict(hparams) == Config()
+        True
+        """
+        if values.get("model_type", "gpt2") != "gpt2":
+            raise CheckpointError(f"config: model_type is {values['model_type']!r}, not 'gpt2'")
+        for refused in ("add_cross_attention", "quantization_config"):
+            if values.get(refused):
+                raise CheckpointError(f"config: {refused} is set, which gpt2np does not compute")
+        known = {field.name for field in fields(cls)}
+        taken = {name: value for name, value in values.items() if name in known}
+        for name, other in (("vocab_size", "n_vocab"), ("n_ctx", "n_positions")):
+            taken[name] = values.get(other, values.get(name))
+        if taken.get("n_inner") is None:
+            taken["n_inner"] = 0
+        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer"):
+            if taken.get(name) is None:
+                raise CheckpointError(f"config: {name} is missing")
+        return cls(**taken)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the contents of the Hugging Face config.json for this model."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.n_inner == 4 * self.n_embd:
+            values["n_inner"] = None
+        return {
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": "gpt2",
+            **values,
+            "n_positions": self.n_ctx,
+        }
+
+
+# OpenAI's four sizes and Hugging Face's distilled one, by the names of the hub.
+PRESETS = {
+    "distilgpt2":  Config(n_layer=6,  n_embd=768,  n_head=12),
+    "gpt2":        Config(n_layer=12, n_embd=768,  n_head=12),
+    "gpt2-medium": Config(n_layer=24, n_embd=1024, n_head=16),
+    "gpt2-large":  Config(n_layer=36, n_embd=1280, n_head=20),
+    "gpt2-xl":     Config(n_layer=48, n_embd=1600, n_head=25),
+}  # fmt: skip

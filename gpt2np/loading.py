@@ -1,0 +1,267 @@
+"""From a name or a path to a model: find the files, read them, hold them against the schema."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt2np.assets_path import assets
+from gpt2np.checkpoints import Checkpoint, open_checkpoint
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import CheckpointError, InputError
+from gpt2np.params import Array, Params
+from gpt2np.schema import BUFFERS, canonical_name, check_shapes
+from gpt2np.tokenizer import Tokenizer
+
+TINY = "tiny-shakespeare"  # the embedded model
+CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
+TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tokenizer.json")
+GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
+
+
+@dataclass(frozen=True)
+class Model:
+    """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
+
+    Pickling one keeps only its source: whoever unpickles it opens the files again, and processes
+    on one machine share the memory that they are mapped to.
+
+    Attributes
+    ----------
+    params : Params
+        The weights; ``config`` is theirs.
+    tokenizer : Tokenizer or None
+        None where the source has none.
+    source : str or None
+        What was loaded; None for a model put together by hand, which pickles whole.
+    """
+
+    params: Params
+    tokenizer: Tokenizer | None = None
+    source: str | None = None
+
+    @property
+    def config(self) -> Config:
+        """The hyperparameters."""
+        return self.params.config
+
+    def __repr__(self) -> str:
+        return f"Model({self.source or 'made by hand'}: {self.params!r})"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self.source is None:
+            return Model, (self.params, self.tokenizer)
+        return _load_again, (self.source, str(self.params.dtype))
+
+
+def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
+    """Load a model.
+
+    Parameters
+    ----------
+    source : str or path, optional
+        Nothing or ``"tiny-shakespeare"``: the embedded model. A name: ``"gpt2"``,
+        ``"gpt2-medium"``, ``"gpt2-large"``, ``"gpt2-xl"``, ``"distilgpt2"``, a size from
+        ``"124M"`` to ``"1558M"``, or any ``"owner/name"`` of the Hugging Face hub. Or a
+        folder, or a file with weights.
+    dtype : {"float32", "float64"}
+        float64 computes the whole forward pass in double precision.
+
+    Returns
+    -------
+    Model
+        Weights stored as float32 stay in the file, mapped to memory and shared between processes.
+
+    Raises
+    ------
+    CheckpointError
+        There is no such model, or its files cannot be used.
+    DownloadError
+        It could not be fetched.
+
+    Examples
+    --------
+    >>> import gpt2np
+    >>> model = gpt2np.load()
+    >>> model.config.n_layer, model.config.n_embd
+    (4, 128)
+    """
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
+    path, name = _find(source)
+    checkpoint = open_checkpoint(path)
+    folder = path if path.is_dir() else path.parent
+    found = read_config(checkpoint, folder)
+    params = read_params(checkpoint, found, dtype).params
+    return Model(params, _tokenizer(folder, params.config), name)
+
+
+def _load_again(source: str, dtype: str) -> Model:
+    return load(source, dtype=dtype)
+
+
+def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """Where the files are, and the name that finds them again from any working directory."""
+    if source is None or source == TINY:
+        return assets() / TINY, TINY
+    if os.path.exists(source):
+        path = Path(source).absolute()
+        return path, str(path)
+    from gpt2np import hub  # only names need it, and what it imports
+
+    return hub.resolve(source), os.fspath(source)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What became of a checkpoint's tensors on the way to being parameters."""
+
+    params: Params
+    dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> why
+    renamed: dict[str, str] = field(default_factory=dict)  # name in the file -> canonical name
+
+
+def read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:
+    """Give a checkpoint's tensors their canonical names, layout and dtype.
+
+    Without a config, the sizes are read off the shapes.
+    """
+    try:
+        return _read_params(checkpoint, config, dtype)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.files[0]}: {error}") from None
+
+
+def _read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:
+    arrays: dict[str, Array] = {}
+    dropped: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    for raw, array in checkpoint.tensors.items():
+        name = canonical_name(raw)
+        if name.endswith(BUFFERS):
+            dropped[raw] = "a mask, not learned"
+            continue
+        if name in arrays:
+            raise CheckpointError(f"tensor {name} is there twice, the second time as {raw}")
+        if checkpoint.dtypes[raw] not in ("float16", "bfloat16", "float32", "float64"):
+            raise CheckpointError(f"tensor {raw} holds {checkpoint.dtypes[raw]}, not weights")
+        if name != raw:
+            renamed[raw] = name
+        # OpenAI's conv1d has a leading axis of 1.
+        arrays[name] = array[0] if raw.startswith("model/") and array.ndim == 3 else array
+
+    linear = _transpose_linear(arrays)
+    config = config or _config_of_shapes(arrays, linear, bool(dropped))
+    if not any(name.endswith(".bias") for name in arrays):  # nanoGPT with bias=False
+        arrays |= _zero_biases(arrays)
+    if checkpoint.format == "llm.c" and arrays["wte.weight"].shape[0] > config.vocab_size:
+        arrays["wte.weight"] = arrays["wte.weight"][: config.vocab_size]
+        dropped["padding"] = f"rows of wte beyond {config.vocab_size}"
+    if config.tie_word_embeddings and "lm_head.weight" in arrays:
+        head = arrays.pop("lm_head.weight")
+        if not _same(head, arrays.get("wte.weight")):
+            raise CheckpointError(
+                "the config ties the head to wte, but there is a lm_head.weight of other values; "
+                "set tie_word_embeddings to false in config.json to use it"
+            )
+        dropped["lm_head.weight"] = "wte again"
+    check_shapes(config, {name: array.shape for name, array in arrays.items()})
+    converted = {name: np.asarray(array, dtype) for name, array in arrays.items()}
+    return Reading(Params(config, converted), dropped, renamed)
+
+
+def _transpose_linear(arrays: dict[str, Array]) -> bool:
+    """Turn the matrices of nn.Linear, [out, in], to [in, out]; say whether they were.
+
+    c_attn tells which they are: c_proj is square, and no shape would ever show it.
+    """
+    first = arrays.get("h.0.attn.c_attn.weight")
+    if first is None or first.ndim != 2 or first.shape[0] != 3 * first.shape[1]:
+        return False
+    for name, array in arrays.items():
+        if name.startswith("h.") and array.ndim == 2:
+            arrays[name] = array.T
+    return True
+
+
+def _zero_biases(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {
+        name.removesuffix("weight") + "bias": np.zeros(array.shape[-1], array.dtype)
+        for name, array in arrays.items()
+        if name.startswith(("h.", "ln_f"))
+    }
+
+
+def _same(a: Array, b: Array | None) -> bool:
+    if b is None or a.shape != b.shape:
+        return False
+    same_memory = a.__array_interface__["data"] == b.__array_interface__["data"]
+    return (same_memory and a.strides == b.strides) or np.array_equal(a, b)
+
+
+def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
+    """Find a checkpoint's config: in the file itself, else in the folder; else None."""
+    metadata = checkpoint.metadata
+    if isinstance(metadata.get("model_args"), Mapping):
+        return _nano_gpt_config(metadata["model_args"])
+    if checkpoint.format == "llm.c":
+        return Config(
+            vocab_size=metadata["vocab_size"], n_ctx=metadata["max_seq_len"],
+            n_embd=metadata["channels"], n_head=metadata["num_heads"],
+            n_layer=metadata["num_layers"],
+        )  # fmt: skip
+    for file in (folder / name for name in CONFIG_FILES):
+        if file.is_file():
+            try:
+                values = json.loads(file.read_bytes().decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise CheckpointError(f"{file} is not JSON: {error}") from None
+            if not isinstance(values, dict):
+                raise CheckpointError(f"{file} does not hold a JSON object")
+            try:
+                return Config.from_dict(values)
+            except CheckpointError as error:
+                raise CheckpointError(f"{file}: {error}") from None
+    return None
+
+
+def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
+    """nanoGPT's model_args: it trains with the exact GELU, and ties the head."""
+    values = {**arguments, "n_ctx": arguments.get("block_size"), "activation_function": "gelu"}
+    return Config.from_dict(values)
+
+
+def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) -> Config:
+    """Read the sizes off the tensors where there is no config.json.
+
+    Only the number of heads leaves no trace in the shapes, and only the four published widths
+    make it known. Matrices as [out, in] with masks and a head of its own are minGPT's.
+    """
+    try:
+        (V, D), (n_ctx, _) = arrays["wte.weight"].shape, arrays["wpe.weight"].shape
+        F = arrays["h.0.mlp.c_fc.weight"].shape[1]
+    except (KeyError, ValueError, IndexError):
+        raise CheckpointError("these are not the tensors of a GPT-2") from None
+    heads = {preset.n_embd: preset.n_head for preset in PRESETS.values()}.get(D)
+    untied = "lm_head.weight" in arrays and not _same(
+        arrays["lm_head.weight"], arrays["wte.weight"]
+    )
+    if heads is None or (linear and not (masks and untied)):
+        what = "how many heads there are" if heads is None else "which GELU the model has"
+        raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
+    layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
+    return Config(vocab_size=V, n_ctx=n_ctx, n_embd=D, n_head=heads, n_layer=len(layers),
+                  n_inner=F, tie_word_embeddings=not untied)
+
+
+def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
+    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
+    if any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return Tokenizer.from_files(folder)
+    return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None
