@@ -23,6 +23,7 @@ MARKS = [
     (0,   b"<!doctype html",           "an HTML page, not a checkpoint",              _AGAIN),
     (0,   b"<html",                    "an HTML page, not a checkpoint",              _AGAIN),
     (0,   b"<?xml",                    "an XML file (a server's error?)",             _AGAIN),
+    (0,   b"{",                        "a JSON file, which holds no weights",         _USE),
     (0,   b"\x1f\x8b",                 "a gzip archive",                              _UNPACK),
     (0,   b"BZh",                      "a bzip2 archive",                             _UNPACK),
     (0,   b"\xfd7zXZ\0",               "an xz archive",                               _UNPACK),

@@ -48,7 +48,8 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
         )
     dtype = DTYPE_OF_VERSION[header[1]]
     fields = {name: header[number] for number, name in FIELDS.items()}
-    if min(fields.values()) < 1 or fields["num_layers"] > MAX_LAYERS:
+    padding = fields["padded_vocab_size"] - fields["vocab_size"]
+    if min(fields.values()) < 1 or padding < 0 or fields["num_layers"] > MAX_LAYERS:
         raise CheckpointError(f"{path} has an impossible header: {fields}")
     kinds = _kinds(fields)
     size = HEADER + DTYPES[dtype].itemsize * sum(math.prod(shape) for _, shape in kinds)

@@ -36,7 +36,7 @@ CODES = {
 }  # fmt: skip
 RANKS = {code: rank for rank, code in enumerate(CODES)}
 
-MAX_HEADER = 10_000_000  # GPT-2 XL needs some 60,000 bytes
+MAX_HEADER = 2_000_000  # GPT-2 XL needs some 60,000 bytes
 
 
 def recognises(data: Bytes) -> bool:
@@ -182,13 +182,13 @@ def _code(name: str, tensor: Array, dtype: str | None) -> str:
 def _stored(name: str, tensor: Array, dtype: str) -> Array:
     """The tensor in C order and in the type that is written."""
     tensor = np.ascontiguousarray(tensor)
-    if dtype == "bfloat16":
-        result = float32_to_bfloat16(tensor.astype(np.float32, copy=False))
-        overflowed = (result & 0x7FFF) == 0x7F80
-    else:
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
+        if dtype == "bfloat16":
+            result = float32_to_bfloat16(tensor.astype(np.float32, copy=False))
+            overflowed = (result & 0x7FFF) == 0x7F80
+        else:
             result = tensor.astype(DTYPES[dtype], copy=False)
-        overflowed = np.isinf(result) if result.dtype != tensor.dtype else np.False_
+            overflowed = np.isinf(result) if result.dtype != tensor.dtype else np.False_
     if (overflowed & np.isfinite(tensor)).any():
         worst = np.abs(tensor, where=np.isfinite(tensor), out=np.zeros_like(tensor)).max()
         raise CheckpointError(f"tensor {quote(name)} holds {worst:.4g}: too large for {dtype}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from gpt2np.checkpoints.base import Array, Bytes, Checkpoint, parse_json, quote, sibling
 from gpt2np.errors import CheckpointError
 
-MAX_INDEX = 10_000_000  # GPT-2 XL needs some 50,000 bytes
+MAX_INDEX = 2_000_000  # GPT-2 XL needs some 50,000 bytes
 
 
 def recognises(data: Bytes) -> bool:
