@@ -208,7 +208,8 @@ def _attempt(
             )
         if status == 206 and not content_range.startswith(f"bytes {start}-"):
             part.unlink(missing_ok=True)
-            raise _PassingError("the server sent another part than was asked for", "try later")
+            raise _PassingError("the server sent another part than was asked for",
+                                "try again later")
         if status == 200:  # the whole file, asked for or not
             start = 0
         if status != 416:  # 416: there is nothing beyond what `part` has
@@ -256,7 +257,7 @@ def _answer(url: str, token: str | None, headers: dict[str, str]) -> Iterator[re
         ) from error
     except (requests.RequestException, ValueError) as error:  # ValueError: a redirect to no URL
         raise DownloadError(
-            f"{shown(url)}: the address, or one that it leads to, is of no use "
+            f"{shown(url)}: this address, or one that it redirects to, cannot be used "
             f"({type(error).__name__}); check HF_ENDPOINT"
         ) from error
 
@@ -266,12 +267,13 @@ def _refuse(response: requests.Response, url: str, token: str | None) -> None:
     status, name = response.status_code, shown(url)
     if status in (401, 403):
         raise DownloadError(
-            f"{name}: access refused ({status}); check the spelling (a hub answers so for a name "
-            + ("that it does not have), and that the token may read this model" if token else
-               "that it does not have), or set HF_TOKEN to a token that may read this model")
+            f"{name}: access refused ({status}); check the model's name (a hub answers so for one "
+            "that does not exist, too), " + ("and that the token may read it" if token else
+                                             "or set HF_TOKEN to a token that may read it")
         )
     if status == 404:
-        raise NotFoundError(f"{name}: no such file (404); check the model's name and revision")
+        raise NotFoundError(f"{name}: no such file (404); check the model's name and revision, "
+                            "or the path if a folder was meant")
     if status == 429:
         raise _PassingError("too many requests (429)", "wait some minutes; a token in HF_TOKEN "
                             "raises the limit", _retry_after(response))

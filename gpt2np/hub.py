@@ -107,8 +107,8 @@ def resolve(source: str | os.PathLike[str] | None, *, download: bool = True) -> 
     'tiny-shakespeare'
     >>> resolve("gtp2")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    gpt2np.errors.CheckpointError: 'gtp2' is no file or folder here and no model's name; did you \
-mean 'gpt2'? ...
+    gpt2np.errors.CheckpointError: 'gtp2' is neither a file or folder here nor the name of a \
+model; did you mean 'gpt2'? Known are ...
     """
     if source is None or source == "tiny-shakespeare":
         return assets() / "tiny-shakespeare"
@@ -224,10 +224,10 @@ def _parse(source: str) -> tuple[str, str | None]:
     if "/" not in repo:
         close = " or ".join(map(repr, get_close_matches(name, _REPOSITORIES)))
         raise CheckpointError(
-            f"{name!r} is no file or folder here and no model's name"
-            f"{f'; did you mean {close}?' if close else '.'} There are tiny-shakespeare, "
-            f"{', '.join(_REPOSITORIES)}; any owner/name on the Hugging Face hub; folders; "
-            "checkpoint files"
+            f"{name!r} is neither a file or folder here nor the name of a model"
+            f"{f'; did you mean {close}?' if close else '.'} Known are tiny-shakespeare, "
+            f"{', '.join(_REPOSITORIES)}, any owner/name on the Hugging Face hub, a folder's or a "
+            "checkpoint file's path"
         )
     return repo, revision
 
