@@ -67,12 +67,15 @@ def stream(value, protocol=2):
     return b"\x80" + bytes([protocol]) + value + b"."
 
 
-def torch_zip(pickled, storages, *, root="archive", extra=(), compress=zipfile.ZIP_STORED):
+def torch_zip(
+    pickled, storages, *, root="archive", byteorder="little", extra=(), compress=zipfile.ZIP_STORED
+):
     """What torch.save writes; `storages` maps the key to bytes, `extra` other members' names."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compress) as archive:
         archive.writestr(f"{root}/data.pkl", pickled)
-        archive.writestr(f"{root}/byteorder", "little")
+        archive.writestr(f"{root}/byteorder", byteorder)
+        archive.writestr(f"{root}/version", "3\n")
         for key, data in storages.items():
             archive.writestr(f"{root}/data/{key}", data)
         for member, data in dict(extra).items():
