@@ -54,7 +54,15 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, capacity, config.head_width)
         self.keys: Array = np.empty(shape, params.dtype)
         self.values: Array = np.empty(shape, params.dtype)
-        self.lengths: npt.NDArray[np.intp] = np.zeros(batch_size, np.intp)
+        self._hold(np.zeros(batch_size, np.intp))
+
+    def _hold(self, lengths: npt.NDArray[np.intp]) -> None:
+        """Set the lengths, and group the rows of equal length: all as one, or each by itself."""
+        self.lengths = lengths
+        if (lengths == lengths[:1]).all():
+            self._groups = [(slice(None), self.length)]
+        else:
+            self._groups = [(slice(b, b + 1), int(n)) for b, n in enumerate(lengths)]
 
     @property
     def batch_size(self) -> int:
@@ -69,30 +77,35 @@ class KVCache:
     @property
     def length(self) -> int:
         """The positions held of each sequence; of the longest where they differ."""
-        return int(self.lengths.max())
+        return int(self.lengths.max(initial=0))
 
-    @property
-    def even(self) -> bool:
-        """Whether all sequences hold the same number of positions."""
-        return bool((self.lengths == self.lengths[0]).all())
+    def extend(self, layer: int, k: Array, v: Array) -> list[tuple[slice, Array, Array]]:
+        """Put keys and values [B, H, T, K] of new positions behind those held of each sequence.
 
-    def write(self, layer: int, k: Array, v: Array) -> None:  # [B, H, T, K] twice
-        """Put the keys and values of T new positions behind those held of each sequence."""
+        Returns
+        -------
+        list of (rows, keys, values)
+            Which sequences, and their keys and values [b, H, S, K] so far, the new ones included:
+            all sequences at once where they hold the same number of positions, else one by one,
+            so that nothing is ever padded.
+        """
         T = k.shape[2]
-        if self.even:
-            new = slice(self.length, self.length + T)
-            self.keys[layer, :, :, new] = k
-            self.values[layer, :, :, new] = v
-            return
-        for b, length in enumerate(self.lengths):
-            self.keys[layer, b, :, length : length + T] = k[b]
-            self.values[layer, b, :, length : length + T] = v[b]
+        spans = []
+        for rows, held in self._groups:
+            keys, values = self.keys[layer, rows], self.values[layer, rows]
+            keys[:, :, held : held + T], values[:, :, held : held + T] = k[rows], v[rows]
+            spans.append((rows, keys[:, :, : held + T], values[:, :, : held + T]))
+        return spans
+
+    def advance(self, T: int) -> None:
+        """Count T more positions as held, once every layer has put in its keys and values."""
+        self._hold(self.lengths + T)
 
     def truncate(self, length: int | npt.NDArray[Any]) -> None:
         """Forget the positions from ``length`` on (one number for all, or one per sequence)."""
         if np.any(length < 0) or np.any(length > self.lengths):
             raise ContextError(f"cannot cut to {length} a cache that holds {self.lengths.tolist()}")
-        self.lengths[:] = length
+        self._hold(np.broadcast_to(length, self.lengths.shape).astype(np.intp))
 
     def select(self, rows: npt.ArrayLike) -> KVCache:
         """Copy the given sequences, in the order given, repeats included, to a cache of their own.
@@ -105,8 +118,8 @@ class KVCache:
         """
         new: KVCache = object.__new__(KVCache)
         rows = np.asarray(rows, np.intp)
-        new.lengths = self.lengths[rows]
-        used = int(new.lengths.max(initial=0))
+        new._hold(self.lengths[rows])
+        used = new.length
         shape = (*self.keys.shape[:1], len(new.lengths), *self.keys.shape[2:])
         new.keys, new.values = np.empty(shape, self.keys.dtype), np.empty(shape, self.keys.dtype)
         new.keys[:, :, :, :used] = self.keys[:, rows, :, :used]

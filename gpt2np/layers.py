@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from gpt2np.params import MLP, Affine, Array
+from gpt2np.threads import by_rows
 
 # A tap is called at every named activation and gives it back, or a replacement (see model.py).
 Tap = Callable[[str, Array], Array]
 
-QUERY_BLOCK = 128  # queries at a time: half the products, and the scores stay in the cache
-GELU_BLOCK = 1 << 16  # elements at a time: the temporaries stay in the L2 cache
+QUERY_BLOCK = 128  # queries at a time: half the products of whole score matrices
 
 
 def untapped(name: str, array: Array) -> Array:
@@ -36,22 +36,25 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
     >>> layer_norm(x, Affine(np.ones(2), np.zeros(2)), epsilon=0.0)
     array([[-1.,  1.]])
     """
-    x = x - x.mean(-1, keepdims=True)
-    variance = np.einsum("...d,...d->...", x, x)[..., None] / x.shape[-1]
-    x /= np.sqrt(variance + epsilon)
-    x *= p.weight
-    x += p.bias
-    return x
+
+    def normalise(x: Array, out: Array | None) -> Array:
+        D = x.shape[-1]
+        x = x - np.add.reduce(x, -1, keepdims=True) / D
+        variance = np.vecdot(x, x)[..., None] / D
+        x *= (variance + epsilon) ** -0.5
+        x *= p.weight
+        return np.add(x, p.bias, out=out)
+
+    return by_rows(normalise, x)
 
 
 def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
     """x W + b, with W as [in, out] (OpenAI's conv1d, Hugging Face's Conv1D)."""
     y: Array = x @ p.weight
-    y += p.bias
-    return y
+    return by_rows(lambda y, out: np.add(y, p.bias, out=out), y, out=y)
 
 
-def softmax(x: Array) -> Array:  # [..., S] -> [..., S]
+def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
     """exp(x) / sum(exp(x)) over the last axis, with the maximum taken off first.
 
     Examples
@@ -59,10 +62,14 @@ def softmax(x: Array) -> Array:  # [..., S] -> [..., S]
     >>> softmax(np.array([0.0, 1000.0, 1000.0, -np.inf]))
     array([0. , 0.5, 0.5, 0. ])
     """
-    x = x - x.max(-1, keepdims=True)
-    np.exp(x, out=x)
-    x /= x.sum(-1, keepdims=True)
-    return x
+
+    def normalise(x: Array, out: Array | None) -> Array:
+        x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
+        np.exp(x, out=x)
+        x /= np.add.reduce(x, -1, keepdims=True)
+        return x
+
+    return by_rows(normalise, x, out)
 
 
 def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
@@ -78,8 +85,10 @@ def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
     return x
 
 
-def gelu_tanh(x: Array) -> Array:  # [..., F] -> [..., F]
-    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): OpenAI's GELU, ``gelu_new``.
+def gelu_tanh(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
+    """x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): OpenAI's GELU, ``gelu_new``.
+
+    Computed as x / (1 + exp(-2u)), which is the same and takes a third of the time.
 
     Examples
     --------
@@ -87,18 +96,16 @@ def gelu_tanh(x: Array) -> Array:  # [..., F] -> [..., F]
     array([-0.158808,  0.      ,  0.841192])
     """
     y = x * x
-    y *= 0.044715
-    y += 1.0
+    y *= -2.0 * math.sqrt(2.0 / math.pi) * 0.044715
+    y -= 2.0 * math.sqrt(2.0 / math.pi)
     y *= x
-    y *= math.sqrt(2.0 / math.pi)
-    np.tanh(y, out=y)
+    np.minimum(y, 88.0, out=y)  # exp(88) is finite in float32, and x over it is 0 already
+    np.exp(y, out=y)
     y += 1.0
-    y *= x
-    y *= 0.5
-    return y
+    return np.divide(x, y, out=out)
 
 
-def gelu_erf(x: Array) -> Array:  # [..., F] -> [..., F]
+def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
     """x/2 (1 + erf(x / sqrt(2))): the exact GELU, ``gelu``.
 
     Examples
@@ -108,9 +115,8 @@ def gelu_erf(x: Array) -> Array:  # [..., F] -> [..., F]
     """
     y = erf(x * math.sqrt(0.5))
     y += 1.0
-    y *= x
     y *= 0.5
-    return y
+    return np.multiply(x, y, out=out)
 
 
 GELU = {
@@ -121,17 +127,9 @@ GELU = {
 }  # fmt: skip
 
 
-def gelu(x: Array, kind: str) -> Array:  # [..., F] -> [..., F]
-    """GELU of the kind that the config names, in blocks of rows that stay in the cache."""
-    function = GELU[kind]
-    if x.size <= GELU_BLOCK:
-        return function(x)
-    y = np.empty_like(x)
-    rows, out = x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
-    step = max(1, GELU_BLOCK // x.shape[-1])
-    for start in range(0, len(rows), step):
-        out[start : start + step] = function(rows[start : start + step])
-    return y
+def gelu(x: Array, kind: str, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
+    """GELU of the kind that the config names."""
+    return by_rows(GELU[kind], x, out)
 
 
 def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
@@ -142,31 +140,39 @@ def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
     The T queries are the last T of the S positions, so the mask is counted from the lower right
     corner: query t sees keys 0 ... S - T + t.
 
-    Taken in blocks of queries, against the keys up to the last one that the block sees. A tap
-    wants whole matrices, so it gets all queries as one block.
+    Many queries are taken in blocks, each against the keys that its last one sees. A tap wants
+    whole matrices, so it gets all queries as one block.
     """
-    B, H, T, K = q.shape
-    S = k.shape[2]
-    z = np.empty((B, T, H, K), q.dtype)
-    q = q * scale
-    block = QUERY_BLOCK if tap is untapped else T
-    for start in range(0, T, block):
-        stop = min(start + block, T)
-        seen = S - T + stop
-        scores = q[:, :, start:stop] @ k[:, :, :seen].swapaxes(2, 3)  # [B, H, t, s]
-        if stop - start > 1:
-            # Query i of the block does not see the keys of the block's later queries.
-            future = np.triu_indices(stop - start, 1)
-            scores[:, :, future[0], seen - (stop - start) + future[1]] = -np.inf
-        pattern = tap("attn.pattern", softmax(tap("attn.scores", scores)))
-        np.matmul(pattern, v[:, :, :seen], out=z[:, start:stop].swapaxes(1, 2))
-    return z
+    T, S = q.shape[2], k.shape[2]
+    if T <= QUERY_BLOCK or tap is not untapped:
+        return attention_block(q, k, v, scale, tap)
+    stops = [*range(T, 0, -QUERY_BLOCK)][::-1]
+    return np.concatenate([
+        attention_block(q[:, :, max(0, stop - QUERY_BLOCK) : stop],
+                        k[:, :, : S - T + stop], v[:, :, : S - T + stop], scale, tap)
+        for stop in stops
+    ], axis=1)  # fmt: skip
+
+
+def attention_block(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
+    q: Array, k: Array, v: Array, scale: float, tap: Tap
+) -> Array:
+    """The same, with the scores of all T queries in one matrix [B, H, T, S]."""
+    T, S = q.shape[2], k.shape[2]
+    scores = (q * scale) @ k.swapaxes(2, 3)
+    if T > 1:
+        query, key = np.triu_indices(T, 1)
+        scores[:, :, query, S - T + key] = -np.inf
+    scores = tap("attn.scores", scores)
+    # In place, unless somebody has seen the scores and may still look at them.
+    pattern = tap("attn.pattern", softmax(scores, out=scores if tap is untapped else None))
+    return (pattern @ v).swapaxes(1, 2)
 
 
 def mlp(x: Array, p: MLP, kind: str, tap: Tap = untapped) -> Array:  # [..., D] -> [..., D]
     """W2 gelu(W1 x + b1) + b2: each position by itself, through a layer of width F."""
     fc = tap("mlp.c_fc", linear(x, p.c_fc))
-    act = tap("mlp.act", gelu(fc, kind))
+    act = tap("mlp.act", gelu(fc, kind, out=fc if tap is untapped else None))
     return tap("mlp.c_proj", linear(act, p.c_proj))
 
 

@@ -94,7 +94,7 @@ def hidden(  # [B, T] -> [B, T, D]
     for i, p in enumerate(params.blocks):
         x = block(x, p, i, config, cache, scoped(probe, f"h.{i}"))
     if cache is not None:
-        cache.lengths += ids.shape[1]
+        cache.advance(ids.shape[1])
     return x
 
 
@@ -121,30 +121,11 @@ def self_attention(  # [B, T, D] -> [B, T, D]
     project the heads' results back."""
     q, k, v = split_heads(tap("attn.c_attn", linear(x, p.c_attn)), config.n_head)
     q, k, v = tap("attn.q", q), tap("attn.k", k), tap("attn.v", v)
+    spans = [(slice(None), k, v)] if cache is None else cache.extend(i, k, v)
     scale = config.score_scale(i)
-    if cache is None:
-        z = attention(q, k, v, scale, tap)
-    else:
-        z = cached_attention(q, k, v, i, scale, cache, tap)
-    z = tap("attn.z", z)  # [B, T, H, K]
+    heads = [attention(q[rows], keys, values, scale, tap) for rows, keys, values in spans]
+    z = tap("attn.z", heads[0] if len(heads) == 1 else np.concatenate(heads))  # [B, T, H, K]
     return tap("attn.c_proj", linear(z.reshape(x.shape), p.c_proj))
-
-
-def cached_attention(  # [B, H, T, K] three times -> [B, T, H, K]
-    q: Array, k: Array, v: Array, i: int, scale: float, cache: KVCache, tap: Tap
-) -> Array:
-    """Add the new keys and values to the cache and attend over all that it holds."""
-    cache.write(i, k, v)
-    T = q.shape[2]
-    if cache.even:
-        S = cache.length + T
-        return attention(q, cache.keys[i, :, :, :S], cache.values[i, :, :, :S], scale, tap)
-    # Sequences of different lengths: each attends to its own positions, so nothing is padded.
-    rows = [slice(b, b + 1) for b in range(cache.batch_size)]
-    return np.concatenate([
-        attention(q[row], cache.keys[i, row, :, :S], cache.values[i, row, :, :S], scale, tap)
-        for row, S in zip(rows, cache.lengths + T, strict=True)
-    ])
 
 
 def unembed(params: Params, x: Array, probe: Probe | None = None) -> Array:
