@@ -1,0 +1,275 @@
+"""Measure gpt2np against Hugging Face transformers, CTranslate2, tiktoken, tokenizers and the
+machine itself, at the 124M shape with random weights; print a Markdown table.
+
+    pip install -e '.[parity,bench]'
+    python tests/benchmarks/run.py [--rows decode,prefill] [--quick] [--threads 2]
+
+Contenders take turns within one process, and the best of several times counts. What a row
+compares is either the rate, and then more is better, or a cost that must stay below a limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from contenders import NAMES, Contender, Ids, contender, write_model
+from timing import best, cores, machine, markdown, medians, restart, seconds
+
+import gpt2np
+from gpt2np.bench import layer_products, vector_products
+
+TOKENS = np.random.default_rng(1).integers(0, 50257, (64, 1024))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; a peer that is not installed has no numbers."""
+
+    work: str
+    against: str
+    unit: str
+    target: float
+    ours: float = 0.0
+    theirs: float = 0.0
+    at_most: bool = False  # the target is a limit to the cost ours / theirs
+    missing: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """How many times better gpt2np is; where the target is a limit, the cost."""
+        slower = self.ours / self.theirs
+        return slower if self.at_most or "/s" in self.unit else 1 / slower
+
+    def cells(self) -> list[str]:
+        target = f"{'<=' if self.at_most else '>='} {self.target:g}"
+        if self.missing:
+            return [self.work, "", self.against, "not installed", "", target, ""]
+        reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        return [
+            self.work, f"{self.ours:.4g} {self.unit}", self.against,
+            f"{self.theirs:.4g} {self.unit}", f"{self.ratio:.2f}", target,
+            "yes" if reached else "no",
+        ]  # fmt: skip
+
+
+HEADER = ("work", "gpt2np", "against", "theirs", "ratio", "target", "reached")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the model is, and how much time there is."""
+
+    folder: Path
+    quick: bool
+
+    def rounds(self, full: int) -> int:
+        return 1 if self.quick else full
+
+    @property
+    def new(self) -> int:
+        return 32 if self.quick else 128
+
+    @property
+    def params(self) -> gpt2np.Params:
+        ours = contender("gpt2np", self.folder)
+        return ours.params  # type: ignore[union-attr,attr-defined]
+
+    def compare(
+        self, work: str, do: Callable[[Contender], object], targets: dict[str, float],
+        *, rounds: int, tokens: int = 0,
+    ) -> Iterator[Row]:  # fmt: skip
+        """Time gpt2np and peers in turn: as tokens per second where tokens are given."""
+        loaded = {kind: contender(kind, self.folder) for kind in ("gpt2np", *targets)}
+        works = {kind: lambda c=c: do(c) for kind, c in loaded.items() if c is not None}
+        times = best(works, self.rounds(rounds))
+
+        def shown(kind: str) -> float:
+            return tokens / times[kind] if tokens else times[kind]
+
+        unit = "tokens/s" if tokens else "s"
+        for kind, target in targets.items():
+            if kind in times:
+                yield Row(work, NAMES[kind][0], unit, target, shown("gpt2np"), shown(kind))
+            else:
+                yield Row(work, NAMES[kind][0], unit, target, missing=True)
+
+
+def decode(s: Setting) -> Iterator[Row]:
+    prompt = TOKENS[:1, :64]
+    yield from s.compare(
+        f"decode, 64 + {s.new} tokens", lambda c: c.generate(prompt, s.new),
+        {"hf": 2.2, "ct2-float32": 1.0, "ct2-int8": 1.0}, rounds=3, tokens=s.new,
+    )  # fmt: skip
+
+
+def floor(s: Setting) -> Iterator[Row]:
+    """Every step of a decoding is followed by the products alone, on the same weights."""
+    products = vector_products(s.params)
+    steps = Steps(s.params, 64)
+    times = medians({"step": steps.next, "floor": products}, s.new)
+    yield Row("decode, 64 + 128 tokens", "its matrix-vector products alone", "tokens/s", 0.95,
+              1 / times["step"], 1 / times["floor"])  # fmt: skip
+
+
+def long(s: Setting) -> Iterator[Row]:
+    near, far = Steps(s.params, 64), Steps(s.params, 900)
+    times = medians({"near": near.next, "far": far.next}, min(s.new, 100))
+    yield Row("decode at 900 cached", "itself at 64", "tokens/s", 0.85,
+              1 / times["far"], 1 / times["near"])  # fmt: skip
+
+
+class Steps:
+    """A greedy decoding, one token at a time."""
+
+    def __init__(self, params: gpt2np.Params, cached: int) -> None:
+        self.params = params
+        self.cache = gpt2np.KVCache(params)
+        self.token = self.pick(TOKENS[0, :cached])
+
+    def pick(self, ids: Ids) -> Ids:
+        return gpt2np.forward(self.params, ids, self.cache, last_only=True)[0, 0].argmax()[None]
+
+    def next(self) -> None:
+        self.token = self.pick(self.token)
+
+
+def batch(s: Setting, size: int) -> Iterator[Row]:
+    prompts = TOKENS[:size, :64]
+    yield from s.compare(
+        f"decode, batch of {size}", lambda c: c.generate(prompts, s.new),
+        {"hf": 1.3, "ct2-float32": 1.0}, rounds=2, tokens=size * s.new,
+    )  # fmt: skip
+
+
+def prefill(s: Setting, length: int) -> Iterator[Row]:
+    ids = TOKENS[0, :length]
+    work = f"prefill of {length}"
+    yield from s.compare(
+        work, lambda c: c.prefill(ids),
+        {"hf": 1.7, "ct2-float32": 1.0 if length == 512 else 1.1}, rounds=6,
+    )  # fmt: skip
+    ours = contender("gpt2np", s.folder)
+    assert ours is not None
+    works = {"ours": lambda: ours.prefill(ids), "floor": layer_products(s.params, length)}
+    times = best(works, s.rounds(6))
+    yield Row(work, "its layers' products alone", "s", 0.75, times["ours"], times["floor"])
+
+
+def all_logits(s: Setting) -> Iterator[Row]:
+    ids = TOKENS[0, :1023]
+    yield from s.compare("logits at all of 1023", lambda c: c.logits(ids), {"hf": 1.4}, rounds=4)
+
+
+OURS = """
+import sys, gpt2np, gpt2np.generation
+model = gpt2np.load(sys.argv[1])
+print(gpt2np.generation.generate(model, "Hello", max_new_tokens=1, temperature=0), flush=True)
+"""
+
+THEIRS = """
+import sys
+from transformers import AutoTokenizer, GPT2LMHeadModel
+tokenizer, model = (c.from_pretrained(sys.argv[1]) for c in (AutoTokenizer, GPT2LMHeadModel))
+prompt = tokenizer("Hello", return_tensors="pt")
+made = model.generate(**prompt, max_new_tokens=1, do_sample=False, pad_token_id=0)
+print(tokenizer.decode(made[0, -1]), flush=True)
+"""
+
+
+def cold_start(s: Setting) -> Iterator[Row]:
+    work = "process start to first token"
+    if contender("hf", s.folder) is None:
+        yield Row(work, NAMES["hf"][0], "s", 8, missing=True)
+        return
+    times = best({"ours": lambda: script(OURS, s), "theirs": lambda: script(THEIRS, s)},
+                 s.rounds(4))  # fmt: skip
+    yield Row(work, NAMES["hf"][0], "s", 8, times["ours"], times["theirs"])
+
+
+def script(code: str, s: Setting) -> str:
+    """Run a script in a process of its own and give what it prints."""
+    command = [sys.executable, "-c", code, str(s.folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def import_time(s: Setting) -> Iterator[Row]:
+    """What the import adds to a bare interpreter."""
+
+    def start(code: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    codes = {"bare": "pass", "numpy": "import numpy", "gpt2np": "import gpt2np"}
+    times = dict.fromkeys(codes, float("inf"))
+    for _ in range(5 if s.quick else 30):
+        for name, code in codes.items():
+            times[name] = min(times[name], seconds(start(code)))
+    ours, theirs = (1000 * (times[name] - times["bare"]) for name in ("gpt2np", "numpy"))
+    yield Row("import gpt2np", "import numpy", "ms", 1.3, ours, theirs, at_most=True)
+
+
+PEAK = """
+import sys, gpt2np, gpt2np.generation
+from gpt2np.bench import peak_memory
+model = gpt2np.load(sys.argv[1])
+gpt2np.generation.generate(model, "Hello", max_new_tokens=128, temperature=0)
+print(peak_memory())
+"""
+
+
+def memory(s: Setting) -> Iterator[Row]:
+    """Peak of resident memory, the pages of the mapped file among it."""
+    ours = int(script(PEAK, s)) / 1e6
+    weights = sum(array.nbytes for array in s.params.values()) / 1e6
+    yield Row("peak memory, load + 128 tokens", f"its weights ({weights:.0f} MB) + 120 MB", "MB",
+              1, ours, weights + 120, at_most=True)  # fmt: skip
+
+
+SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
+    "decode":       decode,
+    "floor":        floor,
+    "long":         long,
+    "batch-16":     lambda s: batch(s, 16),
+    "batch-64":     lambda s: batch(s, 64),
+    "prefill-512":  lambda s: prefill(s, 512),
+    "prefill-1023": lambda s: prefill(s, 1023),
+    "all-logits":   all_logits,
+    "cold-start":   cold_start,
+    "import":       import_time,
+    "memory":       memory,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--rows", help=f"some of: {','.join(SECTIONS)} (a prefix will do)")
+    parser.add_argument("--quick", action="store_true", help="one round, 32 new tokens")
+    parser.add_argument("--threads", type=int, default=cores())
+    arguments = parser.parse_args()
+    restart(arguments.threads)
+    prefixes = tuple(arguments.rows.split(",")) if arguments.rows else ("",)
+    sections = {name: run for name, run in SECTIONS.items() if name.startswith(prefixes)}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        setting = Setting(Path(folder), arguments.quick)
+        write_model(setting.folder)
+        for name, run in sections.items():
+            start = time.perf_counter()
+            for row in run(setting):
+                rows.append(row)
+                print(" | ".join(row.cells()), file=sys.stderr)
+            print(f"({name} took {time.perf_counter() - start:.0f} s)", file=sys.stderr)
+    print(f"{machine(arguments.threads)}\n")
+    print(markdown(HEADER, [row.cells() for row in rows]))
+
+
+if __name__ == "__main__":
+    main()
