@@ -213,9 +213,10 @@ def ignore_range(handler: Handler, file: File) -> None:
 
 
 def wrong_range(handler: Handler, file: File) -> None:
-    size = len(file.body)
-    content_range = {"Content-Range": f"bytes 1-{size - 1}/{size}"}
-    handler.answer(206, file.body[1:], {**file.headers, **content_range})
+    """Send as much as was asked for, but from the start of the file."""
+    size, count = len(file.body), len(file.body) - handler.start(file)
+    content_range = {"Content-Range": f"bytes 0-{count - 1}/{size}"}
+    handler.answer(206, file.body[:count], {**file.headers, **content_range})
 
 
 def corrupt(handler: Handler, file: File) -> None:

@@ -631,9 +631,12 @@ def test_small_steps_forward_do(servers, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", [fs.ignore_range, fs.wrong_range])
-def test_a_server_that_does_not_do_ranges(servers, fault):
+def test_a_server_that_does_not_do_ranges(servers, openai, fault):
     servers[1].fail("model.safetensors", fs.cut(70_000), fault)
     assert contents(hub.resolve(REPO)) == FILES
+    openai.fail("vocab.bpe", fs.cut(70_000), fault)  # without a digest to tell
+    body = (hub.download("124M", origin="openai") / "vocab.bpe").read_bytes()
+    assert body == openai.files["/gpt-2/models/124M/vocab.bpe"].body
 
 
 def test_a_server_that_never_does_ranges_and_always_hangs_up(servers):
