@@ -28,6 +28,8 @@ class KVCache:
     keys, values : array [L, B, H, capacity, K]
     lengths : int array [B]
         The positions held of each sequence. They may differ: rows of a batch are independent.
+    ids : int array [B, capacity]
+        The tokens held, where `note` was told; else -1.
 
     Examples
     --------
@@ -47,13 +49,14 @@ class KVCache:
         capacity = config.n_ctx if capacity is None else capacity
         if not 1 <= capacity <= config.n_ctx:
             raise ContextError(
-                f"capacity is {capacity}; a cache for this model holds 1 to {config.n_ctx} positions"
+                f"capacity is {capacity}; a cache for this model has 1 to {config.n_ctx} positions"
             )
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; a cache holds 1 sequence or more")
         shape = (config.n_layer, batch_size, config.n_head, capacity, config.head_width)
         self.keys: Array = np.empty(shape, params.dtype)
         self.values: Array = np.empty(shape, params.dtype)
+        self.ids: npt.NDArray[np.intp] = np.full((batch_size, capacity), -1)
         self._hold(np.zeros(batch_size, np.intp))
 
     def _hold(self, lengths: npt.NDArray[np.intp]) -> None:
@@ -101,11 +104,18 @@ class KVCache:
         """Count T more positions as held, once every layer has put in its keys and values."""
         self._hold(self.lengths + T)
 
+    def note(self, ids: npt.NDArray[np.integer[Any]]) -> None:  # [B, T]
+        """Note which tokens the last T positions hold, so that a later prompt can be compared."""
+        for row, new, n in zip(self.ids, ids, self.lengths, strict=True):
+            row[n - len(new) : n] = new
+
     def truncate(self, length: int | npt.NDArray[Any]) -> None:
         """Forget the positions from ``length`` on (one number for all, or one per sequence)."""
         if np.any(length < 0) or np.any(length > self.lengths):
             raise ContextError(f"cannot cut to {length} a cache that holds {self.lengths.tolist()}")
         self._hold(np.broadcast_to(length, self.lengths.shape).astype(np.intp))
+        for row, n in zip(self.ids, self.lengths, strict=True):
+            row[n:] = -1
 
     def select(self, rows: npt.ArrayLike) -> KVCache:
         """Copy the given sequences, in the order given, repeats included, to a cache of their own.
@@ -119,6 +129,7 @@ class KVCache:
         new: KVCache = object.__new__(KVCache)
         rows = np.asarray(rows, np.intp)
         new._hold(self.lengths[rows])
+        new.ids = self.ids[rows]
         used = new.length
         shape = (*self.keys.shape[:1], len(new.lengths), *self.keys.shape[2:])
         new.keys, new.values = np.empty(shape, self.keys.dtype), np.empty(shape, self.keys.dtype)

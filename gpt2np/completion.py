@@ -99,12 +99,18 @@ class Completion:
         self.finish_reason = "" if max_new_tokens else "length"
         self._logprobs: list[float] = []
         self._pieces: list[str] = []
-        self._tokenizer, self._eot, self._text = tokenizer, eot, TextStream(stop)
+        self._tokenizer, self._text = tokenizer, TextStream(stop)
+        self._stop, self._eot = stop, eot
 
     @property
     def ids(self) -> Ids:
         """The whole sequence so far, the prompt included (a view)."""
         return self._ids[: self.length]
+
+    @property
+    def left(self) -> int:
+        """How many more tokens it may get."""
+        return len(self._ids) - self.length
 
     def add(self, token: int, logprob: float) -> str:
         """Take the next token in; give the text that may be shown by now."""
@@ -113,7 +119,7 @@ class Completion:
         self._logprobs.append(logprob)
         if token == self._eot:
             self.finish_reason = "eot"
-        elif self.length == len(self._ids):
+        elif not self.left:
             self.finish_reason = "length"
         piece = self._show(token)
         self._pieces.append(piece)
@@ -127,6 +133,15 @@ class Completion:
         if self._text.stopped:
             self.finish_reason = "stop"
         return piece
+
+    def would_end(self, ids: Ids) -> bool:
+        """Whether a sequence that begins with the same prompt has come to its end."""
+        if ids[-1] == self._eot:
+            return True
+        if not self._stop or self._tokenizer is None:
+            return False
+        text = self._tokenizer.decode(ids[self.n_prompt :].tolist())
+        return any(s in text for s in self._stop)
 
     def result(self) -> Generation:
         """Sum up."""
