@@ -271,8 +271,8 @@ def _check(row: Array, t: float) -> None:
 
 def _processed(processor: Callable[[Ids, Array], Array], ids: Ids, logits: Array) -> Array:
     row = processor(ids, logits.copy())
-    if not isinstance(row, np.ndarray) or row.shape != logits.shape:
-        got = f"shape {row.shape}" if isinstance(row, np.ndarray) else type(row).__name__
-        name = getattr(processor, "__name__", repr(processor))
-        raise InputError(f"processor {name} must return logits of shape {logits.shape}, not {got}")
-    return row.astype(logits.dtype, copy=False)
+    if np.shape(row) != logits.shape:
+        name, kind = getattr(processor, "__name__", repr(processor)), type(row).__name__
+        raise InputError(f"processor {name} must return logits of shape {logits.shape}, "
+                         f"not a {kind} of shape {np.shape(row)}")  # fmt: skip
+    return np.asarray(row, logits.dtype)

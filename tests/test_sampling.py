@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -28,6 +28,9 @@ from gpt2np.sampling import (
 V = 50257
 INF = math.inf
 
+# A busy machine must fail no test.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 
 @pytest.fixture(scope="module")
 def hf():
@@ -35,8 +38,8 @@ def hf():
     torch = pytest.importorskip("torch")
     process = pytest.importorskip("transformers.generation.logits_process")
 
-    def apply(name, settings, ids, logits):
-        processor = getattr(process, name)(*settings)
+    def apply(name, arguments, ids, logits):
+        processor = getattr(process, name)(*arguments)
         row = torch.from_numpy(logits.copy())[None]
         return processor(torch.tensor([list(ids)], dtype=torch.long), row)[0].numpy()
 
@@ -72,6 +75,7 @@ def ids_for(row, max_size=30):
 # ---- each step equals Hugging Face's ------------------------------------------------------------
 
 
+@unhurried
 @given(data=st.data(), row=rows(), penalty=st.floats(0.1, 5))
 def test_repetition_penalty_is_hugging_faces(hf, data, row, penalty):
     ids = data.draw(ids_for(row))
@@ -80,6 +84,7 @@ def test_repetition_penalty_is_hugging_faces(hf, data, row, penalty):
     assert np.array_equal(ours, hf("RepetitionPenaltyLogitsProcessor", [penalty], ids, row))
 
 
+@unhurried
 @given(data=st.data(), row=rows(max_size=4), n=st.integers(1, 5))
 def test_no_repeat_ngram_is_hugging_faces(hf, data, row, n):
     ids = data.draw(ids_for(row))
@@ -88,6 +93,7 @@ def test_no_repeat_ngram_is_hugging_faces(hf, data, row, n):
     assert np.array_equal(ours, hf("NoRepeatNGramLogitsProcessor", [n], ids, row))
 
 
+@unhurried
 @given(row=rows(), t=st.floats(0.01, 100))
 def test_temperature_is_hugging_faces(hf, row, t):
     ours = temperature(row, np.float64(t))  # a NumPy scalar must not turn float32 into float64
@@ -95,6 +101,7 @@ def test_temperature_is_hugging_faces(hf, row, t):
     assert np.array_equal(ours, hf("TemperatureLogitsWarper", [t], [], row))
 
 
+@unhurried
 @given(row=rows(), k=st.integers(1, 50))
 def test_top_k_is_hugging_faces_with_exactly_k(hf, row, k):
     ours, theirs = top_k(row, k), hf("TopKLogitsWarper", [k], [], row)
@@ -109,8 +116,8 @@ def test_top_k_is_hugging_faces_with_exactly_k(hf, row, k):
         assert np.array_equal(ours, theirs)
 
 
-@settings(max_examples=300)
-@given(row=rows(), p=st.sampled_from([0.0, 1.0, 0.5, 0.9]) | st.floats(0, 1))
+@unhurried
+@given(row=rows(), p=st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
 def test_top_p_is_hugging_faces(hf, row, p):
     # Where the mass of some set is p itself, rounding decides, in theirs as in ours.
     mass = np.cumsum(np.sort(softmax(row.astype(np.float64))))
@@ -133,6 +140,7 @@ def test_top_p_is_hugging_faces_where_the_mass_is_p_itself(hf, p, dtype):
         assert kept == np.count_nonzero(~masks(hf("TopPLogitsWarper", [p], [], row)))
 
 
+@unhurried
 @given(row=rows(), p=st.sampled_from([0.0, 1.0]) | st.floats(1e-3, 1))
 def test_min_p_is_hugging_faces(hf, row, p):
     probs = softmax(row.astype(np.float64))
@@ -173,8 +181,8 @@ def test_order_is_hugging_faces():
     config = transformers.GPT2Config(vocab_size=n_vocab, n_positions=8, n_embd=4, n_layer=1,
                                      n_head=1, bos_token_id=0, eos_token_id=0)  # fmt: skip
     model = transformers.GPT2LMHeadModel(config)
-    settings = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.02,
-                "repetition_penalty": 1.7}  # fmt: skip
+    chosen = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.02,
+              "repetition_penalty": 1.7}  # fmt: skip
     shift = np.random.default_rng(2).standard_normal(n_vocab)
 
     class Shift(transformers.LogitsProcessor):
@@ -182,7 +190,7 @@ def test_order_is_hugging_faces():
             return scores + ids.shape[1] % 5 * torch.tensor(shift)
 
     theirs = model._get_logits_processor(
-        transformers.GenerationConfig(do_sample=True, no_repeat_ngram_size=2, **settings),
+        transformers.GenerationConfig(do_sample=True, no_repeat_ngram_size=2, **chosen),
         input_ids_seq_length=9,
         logits_processor=transformers.LogitsProcessorList([Shift()]),
     )
@@ -196,7 +204,7 @@ def test_order_is_hugging_faces():
         "MinPLogitsWarper",
     ]
     ours = Sampling(
-        **settings, no_repeat_ngram=2, processors=[lambda ids, row: row + len(ids) % 5 * shift]
+        **chosen, no_repeat_ngram=2, processors=[lambda ids, row: row + len(ids) % 5 * shift]
     )
     rng = np.random.default_rng(3)
     for trial in range(200):
@@ -243,6 +251,7 @@ def test_mask_from(dtype):
         assert mask_from(row, n_vocab).tolist() == row.tolist()
 
 
+@unhurried
 @given(row=rows(), data=st.data())
 def test_a_chain_keeps_dtype_and_input(row, data):
     sampling = Sampling(
@@ -286,6 +295,7 @@ class Fixed:
 U = [0.0, 5e-324, 2**-53, 0.1, 0.5, 0.9, 1 - 2**-52, 1 - 2**-53]
 
 
+@unhurried
 @given(
     weights=arrays(
         st.sampled_from([np.float32, np.float64]),
@@ -364,8 +374,7 @@ ROW32 = ROW.astype(np.float32)
 IDS = np.random.default_rng(8).integers(0, 300, 60)
 
 
-@pytest.mark.parametrize("row", [ROW, ROW32], ids=["float64", "float32"])
-@pytest.mark.parametrize("settings", [
+@pytest.mark.parametrize("chosen", [
     {},
     {"temperature": 0.5},
     {"temperature": 3},
@@ -376,11 +385,11 @@ IDS = np.random.default_rng(8).integers(0, 300, 60)
     {"no_repeat_ngram": 1},
     {"processors": [lambda ids, logits: -logits[::-1].clip(-5)]},
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.2},
-], ids=lambda settings: "+".join(settings) or "plain")  # fmt: skip
-def test_sampled_frequencies(settings, row):
-    sampling, rng = Sampling(**settings), np.random.default_rng(9)
-    probs = softmax(sampling.logits(IDS, row).astype(np.float64))
-    assert chi_square_p(frequencies(lambda: sampling.pick(IDS, row, rng)[0], 300), probs) > 1e-3
+], ids=lambda chosen: "+".join(chosen) or "plain")  # fmt: skip
+def test_sampled_frequencies(chosen):
+    sampling, rng = Sampling(**chosen), np.random.default_rng(9)
+    probs = softmax(sampling.logits(IDS, ROW32).astype(np.float64))
+    assert chi_square_p(frequencies(lambda: sampling.pick(IDS, ROW32, rng)[0], 300), probs) > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["likeliest", "common", "rare", "masked", "outside top_k"])
@@ -399,8 +408,8 @@ def test_accepted_frequencies(kind):
 def test_chi_square_sees_a_bias():
     """The test of the tests: slightly wrong distributions are found out, the right one is not."""
     rng, probs = np.random.default_rng(11), softmax(ROW)
-    right = [chi_square_p(rng.multinomial(20_000, probs), probs) for _ in range(400)]
-    assert 0.02 < np.mean(np.array(right) < 0.05) < 0.09
+    right = [chi_square_p(rng.multinomial(20_000, probs), probs) for _ in range(200)]
+    assert 0.01 < np.mean(np.array(right) < 0.05) < 0.10
     assert 0.4 < np.mean(np.array(right) < 0.5) < 0.6
     warmer = softmax(ROW / 1.2)
     draws = rng.choice(300, 20_000, p=warmer)
@@ -458,13 +467,13 @@ def test_a_setting_out_of_range_is_refused(name, words, value):
         Sampling(**{name: value})
 
 
-@pytest.mark.parametrize("settings", [
+@pytest.mark.parametrize("chosen", [
     {"temperature": 0}, {"temperature": np.float32(0.5)}, {"top_k": np.int64(1)}, {"top_p": 0},
     {"top_p": 1}, {"min_p": 0}, {"min_p": 1.0}, {"repetition_penalty": 1e-3},
     {"no_repeat_ngram": np.int32(1)},
 ])  # fmt: skip
-def test_the_ends_of_the_ranges_are_accepted(settings):
-    token, logprob = Sampling(**settings).pick([], np.zeros(2, np.float32), np.random.default_rng())
+def test_the_ends_of_the_ranges_are_accepted(chosen):
+    token, logprob = Sampling(**chosen).pick([], np.zeros(2, np.float32), np.random.default_rng())
     assert token in (0, 1)
     assert logprob <= 0
 
@@ -477,33 +486,37 @@ def test_processors_must_be_functions(processors):
 
 @pytest.mark.parametrize(
     ("result", "got"),
-    [(None, "NoneType"), (np.zeros((1, 3)), r"shape \(1, 3\)"), ([0.0, 0.0, 0.0], "list")],
+    [
+        (None, r"NoneType of shape \(\)"),
+        (np.zeros((1, 3)), r"ndarray of shape \(1, 3\)"),
+        ([0.0, 0.0], r"list of shape \(2,\)"),
+    ],
 )
 @pytest.mark.parametrize("t", [0, 1])
 def test_a_processor_must_return_logits(t, result, got):
     def broken(ids, logits):
         return result
 
-    match = rf"^processor broken must return logits of shape \(3,\), not {got}$"
+    match = rf"^processor broken must return logits of shape \(3,\), not a {got}$"
     with pytest.raises(InputError, match=match):
         Sampling(temperature=t, processors=[broken]).pick([], np.zeros(3), np.random.default_rng())
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"top_k": 1, "top_p": 0.5}])
-def test_everything_masked_is_refused(settings):
+@pytest.mark.parametrize("chosen", [{}, {"temperature": 0}, {"top_k": 1, "top_p": 0.5}])
+def test_everything_masked_is_refused(chosen):
     match = "^all 3 tokens are masked, none is left to choose: relax no_repeat_ngram"
     with pytest.raises(InputError, match=match):
-        Sampling(no_repeat_ngram=1, **settings).pick([0, 1, 2], np.zeros(3), Fixed(0.5))
-    mask = Sampling(processors=[lambda ids, logits: logits - INF], **settings)
+        Sampling(no_repeat_ngram=1, **chosen).pick([0, 1, 2], np.zeros(3), Fixed(0.5))
+    mask = Sampling(processors=[lambda ids, logits: logits - INF], **chosen)
     with pytest.raises(InputError, match=match):
         mask.pick([], np.zeros(3), Fixed(0.5))
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0}, {"top_k": 1, "min_p": 0.5}])
+@pytest.mark.parametrize("chosen", [{}, {"temperature": 0}, {"top_k": 1, "min_p": 0.5}])
 @pytest.mark.parametrize("bad", [math.nan, INF])
-def test_logits_that_are_no_numbers_are_refused(bad, settings):
+def test_logits_that_are_no_numbers_are_refused(bad, chosen):
     with pytest.raises(InputError, match=f"^the logit of token 1 is {bad} at temperature [01]"):
-        Sampling(**settings).pick([], np.array([5.0, bad, 0.0]), Fixed(0.5))
+        Sampling(**chosen).pick([], np.array([5.0, bad, 0.0]), Fixed(0.5))
 
 
 def test_a_temperature_that_overflows_the_logits_is_refused():
