@@ -29,11 +29,12 @@ from gpt2np.tokenizer import Tokenizer
 
 TEXT_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 HELD_OUT = 0.05
-BATCH, STEPS, WARM_UP = 4, 1000, 100
-LEARNING_RATE, WEIGHT_DECAY, AVERAGING = 2e-3, 0.1, 0.995
+RARE = 0.002  # of the training tokens are taken for one that never occurs, so that it may
+BATCH, STEPS, WARM_UP = 4, 1600, 100
+LEARNING_RATE, WEIGHT_DECAY, AVERAGING = 2e-3, 0.5, 0.995
 CONFIG = GPT2Config(
     n_layer=4, n_head=4, n_embd=128, n_positions=512, vocab_size=50257,
-    resid_pdrop=0.2, embd_pdrop=0.2, attn_pdrop=0.0,
+    resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.0,
 )  # fmt: skip
 
 
@@ -152,6 +153,7 @@ def main(text_file: Path, folder: Path) -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         window = sample_windows(training, starts, rows, rng)
+        window[torch.rand(window.shape) < RARE] = rows
         loss = cross_entropy(model(window[:, :-1]).logits, window[:, 1:], sharing)
         optimizer.zero_grad()
         loss.backward()

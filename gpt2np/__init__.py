@@ -1,20 +1,32 @@
-"""GPT-2 in pure NumPy: from raw text to logits and back."""
+"""GPT-2 in pure NumPy: from raw text to logits and back.
 
-from gpt2np.cache import KVCache
-from gpt2np.config import Config
-from gpt2np.errors import (
-    CheckpointError,
-    ContextError,
-    DownloadError,
-    GPT2Error,
-    InputError,
-    TokenizerError,
-)
-from gpt2np.loading import Model, load
-from gpt2np.model import forward
-from gpt2np.params import Params
-from gpt2np.tokenizer import Tokenizer
+The public names are those of ``__all__``. Each is imported from its module when it is first used,
+so that ``import gpt2np`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from gpt2np.version import __version__
+
+if TYPE_CHECKING:
+    from gpt2np.cache import KVCache
+    from gpt2np.completion import Generation
+    from gpt2np.config import Config
+    from gpt2np.errors import (
+        CheckpointError,
+        ContextError,
+        DownloadError,
+        GPT2Error,
+        InputError,
+        TokenizerError,
+    )
+    from gpt2np.generation import generate, stream
+    from gpt2np.loading import Model, load
+    from gpt2np.model import forward
+    from gpt2np.params import Params
+    from gpt2np.saving import save
+    from gpt2np.tokenizer import Tokenizer
 
 __all__ = [
     "CheckpointError",
@@ -22,6 +34,7 @@ __all__ = [
     "ContextError",
     "DownloadError",
     "GPT2Error",
+    "Generation",
     "InputError",
     "KVCache",
     "Model",
@@ -30,5 +43,36 @@ __all__ = [
     "TokenizerError",
     "__version__",
     "forward",
+    "generate",
     "load",
+    "save",
+    "stream",
 ]
+
+_MODULES = {
+    "cache":      ("KVCache",),
+    "completion": ("Generation",),
+    "config":     ("Config",),
+    "errors":     ("CheckpointError", "ContextError", "DownloadError", "GPT2Error", "InputError",
+                   "TokenizerError"),
+    "generation": ("generate", "stream"),
+    "loading":    ("Model", "load"),
+    "model":      ("forward",),
+    "params":     ("Params",),
+    "saving":     ("save",),
+    "tokenizer":  ("Tokenizer",),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
+    value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

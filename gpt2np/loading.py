@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +92,8 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
-    path, name = _find(source)
-    checkpoint = open_checkpoint(path)
-    folder = path if path.is_dir() else path.parent
-    found = read_config(checkpoint, folder)
-    params = read_params(checkpoint, found, dtype).params
-    return Model(params, _tokenizer(folder, params.config), name)
+    opened = inspect(source, dtype=dtype)
+    return Model(opened.reading.params, opened.tokenizer, opened.name)
 
 
 def _load_again(source: str, dtype: str) -> Model:
@@ -120,11 +114,34 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What became of a checkpoint's tensors on the way to being parameters."""
+    """The parameters that a checkpoint's tensors became, and what was done to them."""
 
     params: Params
-    dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> why
-    renamed: dict[str, str] = field(default_factory=dict)  # name in the file -> canonical name
+    dropped: dict[str, str]  # name in the file -> why
+    renamed: dict[str, str]  # name in the file -> canonical name
+
+
+@dataclass(frozen=True)
+class Opened:
+    """All that there is to know about a source."""
+
+    name: str
+    checkpoint: Checkpoint
+    reading: Reading
+    tokenizer: Tokenizer | None
+
+
+def inspect(
+    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", verify: bool = False
+) -> Opened:
+    """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
+    path, name = _find(source)
+    checkpoint = open_checkpoint(path, verify=verify)
+    folder = path if path.is_dir() else path.parent
+    reading = read_params(checkpoint, read_config(checkpoint, folder), dtype)
+    return Opened(name, checkpoint, reading, _tokenizer(folder, reading.params.config))
 
 
 def read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpt2np.params import Array
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 BLOCK = 1 << 15  # elements: two or three such temporaries fit in the L2 cache
 
@@ -29,6 +32,8 @@ def n_threads() -> int:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and not always needed
+
     return ThreadPoolExecutor(n_threads() - 1, "gpt2np")
 
 

@@ -1,0 +1,71 @@
+"""gpt2np info: what a checkpoint holds, and what becomes of it on loading."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+from gpt2np.loading import Opened, inspect
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("source", metavar="SOURCE", nargs="?",
+                        help="a name, a folder or a file with weights; the embedded model "
+                             "unless given")  # fmt: skip
+    parser.add_argument("--tensors", action="store_true", help="list every tensor")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--verify", action="store_true",
+                        help="check the checksums of the tensors too, if the format has them")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Open the checkpoint and describe it."""
+    facts = describe(inspect(args.source, verify=args.verify), tensors=args.tensors)
+    if args.json:
+        print(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            print(f"{name}:")
+            width = max(map(len, value), default=0)
+            for key, entry in value.items():
+                print(f"  {key:<{width}}  {entry}")
+        else:
+            print(f"{name}: {value}")
+
+
+def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
+    """Gather the facts, ready to be printed or written as JSON."""
+    checkpoint, reading, tokenizer = opened.checkpoint, opened.reading, opened.tokenizer
+    params = reading.params
+    config = params.config
+    V, C, D, L, F = (config.vocab_size, config.n_ctx, config.n_embd, config.n_layer,
+                     config.n_inner)  # fmt: skip
+    head = "" if config.tie_word_embeddings else " + V*D"
+    formula = f"V*D + n_ctx*D + L*(4*D*D + 2*D*F + 9*D + F) + 2*D{head}"
+    expected = V * D + C * D + L * (4 * D * D + 2 * D * F + 9 * D + F) + 2 * D
+    expected += 0 if config.tie_word_embeddings else V * D
+    stored = Counter(checkpoint.dtypes.values())
+    facts: dict[str, Any] = {
+        "source": opened.name,
+        "format": checkpoint.format,
+        "files": {file.name: f"{file.stat().st_size:,} bytes" for file in checkpoint.files},
+        "config": config.to_dict(),
+        "stored as": ", ".join(f"{count} tensors of {dtype}" for dtype, count in stored.items()),
+        "parameters": f"{params.n_params:,} counted in {len(params)} tensors",
+        "formula": f"{formula} = {expected:,}",
+        "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
+        "dropped": reading.dropped,
+        "renamed": f"{len(reading.renamed)} of {len(checkpoint.tensors)} tensors"
+                   + "".join(f", such as {raw} to {name}"
+                             for raw, name in [*reading.renamed.items()][:1]),
+    }  # fmt: skip
+    if tensors:
+        facts["tensors"] = {
+            name: f"{checkpoint.dtypes[name]} {list(array.shape)}"
+            for name, array in checkpoint.tensors.items()
+        }
+    return facts

@@ -1,0 +1,39 @@
+"""Files that are whole or not there: written under another name, and renamed at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file to write; it takes its name, and another's place, only if all goes well.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "a"
+    ...     with replacing(path) as file:
+    ...         _ = file.write(b"whole")
+    ...     path.read_bytes()
+    b'whole'
+    """
+    path = Path(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            yield file
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a whole text file, in UTF-8 and with the line ends as they are."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))

@@ -1,0 +1,71 @@
+"""Write a model as a Hugging Face folder, whatever it was read from."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gpt2np.checkpoints import safetensors
+from gpt2np.errors import InputError
+from gpt2np.files import write_text
+from gpt2np.loading import Model
+
+SAVE_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = None) -> Path:
+    """Write a model as a folder that Hugging Face transformers loads, and so does `load`.
+
+    Parameters
+    ----------
+    model : Model
+    folder : str or path
+        Made if it is not there. Gets ``config.json`` and ``model.safetensors``, and with a
+        tokenizer ``vocab.json`` and ``merges.txt``; files of these names are replaced.
+    dtype : {"float32", "float16", "bfloat16"}, optional
+        What the weights are rounded to, to nearest; float32 unless given.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    CheckpointError
+        A weight is too large for float16.
+    InputError
+        Another dtype.
+
+    Examples
+    --------
+    >>> import gpt2np, tempfile
+    >>> model = gpt2np.load()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = gpt2np.load(gpt2np.save(model, folder, dtype="float16"))
+    ...     bool((again.params.wte == model.params.wte).all())
+    True
+    """
+    dtype = dtype or "float32"
+    if dtype not in SAVE_DTYPES:
+        raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name if name.startswith("lm_head") else f"transformer.{name}": array
+        for name, array in model.params.items()
+    }
+    safetensors.save(folder / "model.safetensors", tensors, dtype=dtype)
+    if model.tokenizer is not None:
+        model.tokenizer.save(folder)
+    # Last: a folder without it is no model, so one that is half written is never taken for one.
+    write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
+    return folder
+
+
+def _config(model: Model) -> dict[str, Any]:
+    """The config, with the id that texts begin and end with: Hugging Face's default is GPT-2's."""
+    eot = None if model.tokenizer is None else model.tokenizer.eot
+    return {**model.config.to_dict(), "bos_token_id": eot, "eos_token_id": eot}
