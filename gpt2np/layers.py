@@ -8,21 +8,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from gpt2np.params import MLP, Affine, Array
-from gpt2np.threads import by_rows
 
 # A tap is called at every named activation and gives it back, or a replacement (see model.py).
 Tap = Callable[[str, Array], Array]
 
-QUERY_BLOCK = 128  # queries at a time: half the products of whole score matrices
+# What is worked on at a time, so that it stays in a core's L2 cache of 512 KiB or more.
+ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
+SCORE_BLOCK = 1 << 17  # attention scores
+QUERY_BLOCK = 128  # queries; their scores end at the last key that one of them sees
 
 
 def untapped(name: str, array: Array) -> Array:
     """Give the activation back as it is."""
     return array
+
+
+def by_rows(
+    function: Callable[[Array, Array | None], Array], x: Array, out: Array | None = None
+) -> Array:
+    """Compute ``function(x, out)``, which takes each row by itself, a block of rows at a time.
+
+    Over whole arrays, each of its operations would go through memory once. ``out`` may be ``x``.
+    """
+    if x.size <= ROW_BLOCK:
+        return function(x, out)
+    if out is None:
+        out = np.empty_like(x)
+    rows, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
+    step = max(1, ROW_BLOCK // x.shape[-1])
+    for start in range(0, len(rows), step):
+        function(rows[start : start + step], results[start : start + step])
+    return out
 
 
 def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..., D]
@@ -51,7 +74,8 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
 def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
     """x W + b, with W as [in, out] (OpenAI's conv1d, Hugging Face's Conv1D)."""
     y: Array = x @ p.weight
-    return by_rows(lambda y, out: np.add(y, p.bias, out=out), y, out=y)
+    y += p.bias
+    return y
 
 
 def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
@@ -140,33 +164,42 @@ def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
     The T queries are the last T of the S positions, so the mask is counted from the lower right
     corner: query t sees keys 0 ... S - T + t.
 
-    Many queries are taken in blocks, each against the keys that its last one sees. A tap wants
-    whole matrices, so it gets all queries as one block.
+    Large ones are taken a few heads and a block of queries at a time, against the keys that the
+    block sees. A tap wants whole matrices.
     """
-    T, S = q.shape[2], k.shape[2]
-    if T <= QUERY_BLOCK or tap is not untapped:
-        return attention_block(q, k, v, scale, tap)
-    stops = [*range(T, 0, -QUERY_BLOCK)][::-1]
-    return np.concatenate([
-        attention_block(q[:, :, max(0, stop - QUERY_BLOCK) : stop],
-                        k[:, :, : S - T + stop], v[:, :, : S - T + stop], scale, tap)
-        for stop in stops
-    ], axis=1)  # fmt: skip
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    if H * T * S <= SCORE_BLOCK or tap is not untapped:
+        return attend(q, k, v, scale, tap).swapaxes(1, 2)
+    z = np.empty((B, T, H, K), q.dtype)
+    n = max(1, SCORE_BLOCK // (min(T, QUERY_BLOCK) * S))
+    for b, h, start in product(range(B), range(0, H, n), range(0, T, QUERY_BLOCK)):
+        heads, queries = slice(h, h + n), slice(start, min(start + QUERY_BLOCK, T))
+        seen = slice(S - T + queries.stop)
+        part = attend(q[b, heads, queries], k[b, heads, seen], v[b, heads, seen], scale)
+        z[b, queries, heads] = part.swapaxes(0, 1)
+    return z
 
 
-def attention_block(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
-    q: Array, k: Array, v: Array, scale: float, tap: Tap
+def attend(  # [..., T, K], [..., S, K] twice -> [..., T, K]
+    q: Array, k: Array, v: Array, scale: float, tap: Tap = untapped
 ) -> Array:
-    """The same, with the scores of all T queries in one matrix [B, H, T, S]."""
-    T, S = q.shape[2], k.shape[2]
-    scores = (q * scale) @ k.swapaxes(2, 3)
+    """Attention with all scores [..., T, S] at once."""
+    T = q.shape[-2]
+    scores = (q * scale) @ k.swapaxes(-1, -2)
     if T > 1:
-        query, key = np.triu_indices(T, 1)
-        scores[:, :, query, S - T + key] = -np.inf
+        scores[..., -T:] += future_mask(T, scores.dtype)
     scores = tap("attn.scores", scores)
     # In place, unless somebody has seen the scores and may still look at them.
     pattern = tap("attn.pattern", softmax(scores, out=scores if tap is untapped else None))
-    return (pattern @ v).swapaxes(1, 2)
+    z: Array = pattern @ v
+    return z
+
+
+@lru_cache(maxsize=4)
+def future_mask(T: int, dtype: np.dtype[Any]) -> Array:  # [T, T]
+    """Make what hides the future from each of T queries: -inf above the diagonal, else 0."""
+    return np.triu(np.full((T, T), -np.inf, dtype), 1)
 
 
 def mlp(x: Array, p: MLP, kind: str, tap: Tap = untapped) -> Array:  # [..., D] -> [..., D]
