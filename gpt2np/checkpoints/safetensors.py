@@ -54,7 +54,8 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     if length > MAX_HEADER:
         raise CheckpointError(f"{path}: a header of {length} bytes; at most {MAX_HEADER} are read")
     header = parse_json(data[8 : 8 + length].tobytes(), f"the header of {path}")
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{path}: __metadata__ is not a map of strings to strings")
     body = data[8 + length :]

@@ -64,15 +64,16 @@ def _entry(view: memoryview, position: int) -> tuple[str, Entry, int]:
     """Name and span of the member whose directory entry is at `position`; where the next one is."""
     method, crc32, packed, size, *lengths, offset = _unpack(CENTRAL, view, position, b"PK\1\2")
     position += CENTRAL.size
+    after = position + sum(lengths)
     name = bytes(view[position : position + lengths[0]])
-    extra = bytes(view[position + lengths[0] : position + lengths[0] + lengths[1]])
-    wide = _zip64_extra(extra)
+    wide = _zip64_extra(bytes(view[position + lengths[0] : after]))
     size, packed, offset = (next(wide) if n == 0xFFFFFFFF else n for n in (size, packed, offset))
     start = offset + LOCAL.size + sum(_unpack(LOCAL, view, offset, b"PK\3\4"))
-    if start + packed > len(view):
-        raise struct.error("a member ends behind the end of the file")
+    named = view[offset + LOCAL.size : offset + LOCAL.size + len(name)] == name
+    if not named or max(start + packed, after) > len(view):
+        raise struct.error("a member is not where it should be")
     entry = Entry(start, start + packed, crc32, stored=method == 0 and size == packed)
-    return name.decode("utf-8", "replace"), entry, position + sum(lengths)
+    return name.decode("utf-8", "replace"), entry, after
 
 
 def _zip64_extra(extra: bytes) -> Iterator[int]:
