@@ -76,4 +76,5 @@ def test_float64_equals_hugging_face_in_double(params_124m):
     config = params_124m.config
     wide = {name: array.astype(np.float64) for name, array in params_124m.items()}
     logits = forward(Params(config, wide), token_ids(config.vocab_size)[:SHORT])[0]
-    assert close(logits[[p for p in AT if p < SHORT], ::LOGIT_STEP], golden["logits_float64"], 1e-12)
+    at = [p for p in AT if p < SHORT]
+    assert close(logits[at, ::LOGIT_STEP], golden["logits_float64"], 1e-12)
