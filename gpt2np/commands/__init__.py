@@ -1,0 +1,56 @@
+"""The commands of the command line, one module each, and what they share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpt2np.errors import InputError
+from gpt2np.loading import Model, load
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which model to load."""
+    parser.add_argument(
+        "-m", "--model", metavar="SOURCE",
+        help="a name (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2, owner/name on the "
+             "Hugging Face hub), a folder or a file with weights; the embedded tiny-shakespeare "
+             "unless given",
+    )  # fmt: skip
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32",
+                        help="the precision of every computation (float32)")
+
+
+def load_model(args: argparse.Namespace) -> Model:
+    """Load the model that the options name, and name it on standard error."""
+    model = load(args.model, dtype=args.dtype)
+    millions = model.params.n_params / 1e6
+    print(f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
+          file=sys.stderr, flush=True)
+    return model
+
+
+def text(argument: str) -> str:
+    """Give an argument as text: bytes that the locale could not decode are UTF-8, if anything.
+
+    >>> text("caf\\udcc3\\udca9 \\udcff")
+    'café \ufffd'
+    """
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def read_text(file: str) -> str:
+    """Read a file, or standard input for "-", as UTF-8."""
+    if file == "-":
+        name, data = "standard input", sys.stdin.buffer.read()
+    else:
+        name = file
+        with open(file, "rb") as stream:
+            data = stream.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}; "
+            "convert it to UTF-8"
+        ) from None

@@ -1,0 +1,89 @@
+"""gpt2np tokenize: the tokens of a text, or the text of tokens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from gpt2np.commands import read_text, text
+from gpt2np.errors import InputError
+from gpt2np.loading import TOKENIZER_FILES, load
+from gpt2np.tokenizer import Tokenizer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("text", nargs="?", type=text, metavar="TEXT",
+                       help='the text; "-" reads standard input')
+    given.add_argument("-f", "--file", metavar="FILE", help="a file with the text, in UTF-8")
+    given.add_argument("--decode", nargs="+", metavar="ID",
+                       help='show the text of token ids; "-" reads them from standard input')
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--ids", action="store_true", help="show the ids alone, on one line")
+    shown.add_argument("--json", action="store_true",
+                       help="show one JSON object: ids, pieces, bytes (in hexadecimal)")
+    parser.add_argument("--special", action="store_true",
+                        help="<|endoftext|> in the text is that token, not the plain text it is "
+                             "otherwise")  # fmt: skip
+    parser.add_argument("-m", "--model", metavar="SOURCE",
+                        help="the model whose tokenizer to use, or a folder with its files; "
+                             "GPT-2's own unless given")  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the command."""
+    if args.decode:
+        ids = _ids(read_text("-").split() if args.decode == ["-"] else args.decode)
+        print(_tokenizer(args.model).decode(ids))
+        return
+    content = read_text(args.file or "-") if args.text in (None, "-") else args.text
+    tokenizer = _tokenizer(args.model)
+    ids = tokenizer.encode(content, special=args.special)
+    if args.ids:
+        print(*ids)
+    elif args.json:
+        print(json.dumps({
+            "ids":    ids,
+            "pieces": [tokenizer.decode([id]) for id in ids],
+            "bytes":  [tokenizer.token_bytes(id).hex() for id in ids],
+        }, ensure_ascii=False))  # fmt: skip
+    else:
+        _print_table(tokenizer, ids)
+
+
+def _ids(words: list[str]) -> list[int]:
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 20):
+            raise InputError(f"{word!r} is not a token id; give whole numbers with spaces between")
+    return [int(word) for word in words]
+
+
+def _tokenizer(source: str | None) -> Tokenizer:
+    if source is None:
+        return Tokenizer.gpt2()
+    path = Path(source)
+    if path.name in TOKENIZER_FILES or any((path / name).is_file() for name in TOKENIZER_FILES):
+        return Tokenizer.from_files(path)  # which needs no weights
+    tokenizer = load(source).tokenizer
+    if tokenizer is None:
+        raise InputError(f"{source} comes without a tokenizer")
+    return tokenizer
+
+
+def _print_table(tokenizer: Tokenizer, ids: list[int]) -> None:
+    """Print a token a line; a piece that is no whole characters shows as bytes."""
+    tokens = [tokenizer.token_bytes(id) for id in ids]
+    width = min(max((3 * len(token) for token in tokens), default=0), 36)
+    print(f"{'id':>6}  {'bytes':<{width}} piece")
+    for id, token in zip(ids, tokens, strict=True):
+        print(f"{id:>6}  {token.hex(' '):<{width}} {_piece(token)}")
+    print(f"tokens: {len(ids)}, bytes: {sum(map(len, tokens))}")
+
+
+def _piece(token: bytes) -> str:
+    try:
+        return repr(token.decode("utf-8"))
+    except UnicodeDecodeError:
+        return repr(token)

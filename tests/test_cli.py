@@ -1,0 +1,608 @@
+"""The command line: what it prints, against the library's own answers, and how it ends."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, redirect_stdout
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import gpt2np
+from gpt2np import generation
+from gpt2np.checkpoints import safetensors
+from gpt2np.cli import COMMANDS, main
+from gpt2np.commands import download, generate
+from gpt2np.completion import Generation
+from gpt2np.config import Config
+from gpt2np.params import Params
+from gpt2np.tokenizer import Tokenizer
+
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as on POSIX")
+TOKENIZER = Tokenizer.gpt2()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A tiny model with a context long enough to interrupt."""
+    path = tmp_path_factory.mktemp("model")
+    config = Config(n_ctx=50_000, n_embd=8, n_head=2, n_layer=1)
+    safetensors.save(path / "model.safetensors", dict(Params.random(config)))
+    (path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def model(folder):
+    return gpt2np.load(folder)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its exit code, standard output and standard error."""
+
+    def run(*argv):
+        try:
+            code = main(list(argv))
+        except SystemExit as end:
+            code = end.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@contextmanager
+def process(*argv, **options):
+    command = [sys.executable, "-m", "gpt2np", *argv]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=options.pop("stdout", pipe), stderr=pipe,
+                          **options) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def finished(*argv, data=b"", **options):
+    with process(*argv, **options) as child:
+        out, err = child.communicate(data, timeout=60)
+    return child.returncode, out, err
+
+
+def one_line(err, pattern):
+    """Whether standard error holds one line of error, of this content, and nothing after it."""
+    *_, last = err.splitlines()
+    return err.count("gpt2np: error: ") == 1 and re.fullmatch(f"gpt2np: error: {pattern}", last)
+
+
+# What there is
+
+
+def test_help(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: gpt2np")
+    assert all(f"    {name} " in out for name in COMMANDS)
+    assert run("--help") == (0, out, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command(run, name):
+    code, out, err = run(name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: gpt2np {name}")
+    assert "--debug" in out
+
+
+def test_version(run):
+    assert run("--version") == (0, f"gpt2np {gpt2np.__version__}\n", "")
+
+
+def test_module():
+    assert finished("--version") == (0, f"gpt2np {gpt2np.__version__}{os.linesep}".encode(), b"")
+
+
+@pytest.mark.parametrize(("command", "unneeded"), [
+    (["tokenize", "--ids", "x"], "requests tqdm regex gpt2np.generation gpt2np.hub"),
+    (["generate", "-m", "FOLDER", "-n", "1", "x"], "requests tqdm regex gpt2np.hub readline"),
+    (["generate", "-m", "FOLDER", "-n", "1", "--json", "x"], "requests tqdm gpt2np.hub"),
+])  # fmt: skip
+def test_imports_only_what_it_needs(folder, command, unneeded):
+    command = [folder if word == "FOLDER" else word for word in command]
+    code = (
+        "import sys; from gpt2np.cli import main; "
+        f"assert main({command!r}) == 0; "
+        f"sys.exit(str(found) if (found := sys.modules.keys() & {set(unneeded.split())!r}) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# generate
+
+
+@pytest.mark.parametrize(("options", "keywords"), [
+    ("",                                {}),
+    ("-n 7",                            {"max_new_tokens": 7}),
+    ("--max-new-tokens 7 -t 0",         {"max_new_tokens": 7, "temperature": 0}),
+    ("--temperature 0.5",               {"temperature": 0.5}),
+    ("-k 5",                            {"top_k": 5}),
+    ("--top-k 1",                       {"top_k": 1}),
+    ("-p 0.001",                        {"top_p": 0.001}),
+    ("--top-p 0.002",                   {"top_p": 0.002}),
+    ("--min-p 0.9",                     {"min_p": 0.9}),
+    ("-t 0 --repetition-penalty 1.3",   {"temperature": 0, "repetition_penalty": 1.3}),
+    ("-t 0 --no-repeat-ngram 2",        {"temperature": 0, "no_repeat_ngram": 2}),
+    ("--seed 9",                        {"seed": 9}),
+    ("--stop a --stop e",               {"stop": ["a", "e"]}),
+])  # fmt: skip
+def test_text_is_the_prompt_and_what_the_library_gives(run, folder, model, options, keywords):
+    keywords = {"seed": 1} | keywords
+    expected = "ROMEO:" + generation.generate(model, "ROMEO:", **keywords).text + "\n"
+    code, out, err = run("generate", "ROMEO:", "-m", folder, "--seed", "1", *options.split())
+    assert (code, out) == (0, expected)
+    assert err == f"gpt2np: {folder} (0.8M parameters, float32)\n"
+
+
+@pytest.mark.parametrize(("options", "keywords"), [
+    ("--ignore-eot",                    {"stop_at_eot": False}),
+    ("--beams 4",                       {"num_beams": 4}),
+    ("--lookup 8",                      {"lookup": 8}),
+    ("--on-full refuse",                {"on_full": "refuse"}),
+    ("--num-samples 2",                 {"num_samples": 2, "progress": False}),
+    ("--stop a --stop \u00e9",          {"stop": ["a", "\u00e9"]}),
+])  # fmt: skip
+def test_options_are_the_arguments_of_the_library(run, folder, monkeypatch, options, keywords):
+    calls = []
+
+    def fake(model, prompts, **given):
+        calls.append(given)
+        return [Generation("!", [0], [1], [-1.0], "length")]
+
+    def fake_stream(model, prompt, **given):
+        calls.append(given)
+        return iter("!")
+
+    monkeypatch.setattr(generation, "generate", fake)
+    monkeypatch.setattr(generation, "stream", fake_stream)
+    code, out, _ = run("generate", "a", "-m", folder, *options.split())
+    assert (code, calls) == (0, [keywords])
+    assert out.endswith("a!\n")
+
+
+def test_what_is_not_given_is_left_to_the_library(run, folder, monkeypatch):
+    calls = []
+    monkeypatch.setattr(generation, "stream", lambda *_, **given: calls.append(given) or iter("!"))
+    run("generate", "a", "-m", folder)
+    assert calls == [{}]
+
+
+def test_tells_that_a_text_outgrew_the_context(run, tmp_path):
+    config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
+    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    model = gpt2np.load(tmp_path)
+    for n, told in ((7, 0), (8, 0), (9, 1), (30, 1)):  # the last of 1 + 8 needs no slide yet
+        keywords = {"seed": 1, "max_new_tokens": n, "on_full": "slide"}
+        text = generation.generate(model, "a", **keywords).text
+        code, out, err = run("generate", "a", "-m", str(tmp_path), "--seed", "1", "-n", str(n),
+                             "--on-full", "slide")  # fmt: skip
+        assert (code, out) == (0, f"a{text}\n")
+        assert err.count("the context of 8 tokens") == told
+    assert err.count("\n") == 2
+
+
+def test_double_precision(run, folder):
+    expected = generation.generate(gpt2np.load(folder, dtype="float64"), "a", temperature=0).text
+    code, out, err = run("generate", "a", "-t0", "-m", folder, "--dtype", "float64", "--no-echo")
+    assert (code, out) == (0, expected + "\n")
+    assert err == f"gpt2np: {folder} (0.8M parameters, float64)\n"
+
+
+def test_text_is_shown_as_it_comes(folder, monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    shown = []
+
+    def pieces(*_, **__):
+        for piece in ("one", " two"):
+            shown.append(stdout.buffer.getvalue())
+            yield piece
+        shown.append(stdout.buffer.getvalue())
+
+    monkeypatch.setattr(generation, "stream", pieces)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert main(["generate", "a", "-m", folder]) == 0
+    assert shown == [b"a", b"aone", b"aone two"]
+
+
+@pytest.mark.parametrize("case", [
+    ("two\nlines\n", "two\nlines"),
+    ("two\r\nlines\r\n", "two\r\nlines"),
+    ("a blank line\n\n", "a blank line\n"),
+    ("caf\u00e9", "caf\u00e9"),
+    ("", ""),
+])
+def test_prompt_from_a_file_or_standard_input(run, folder, tmp_path, monkeypatch, case):
+    written, prompt = case
+    args = ("-m", folder, "--seed", "3", "-n", "5")
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(written.encode())
+    expected = run("generate", prompt, *args)
+    assert expected[1].startswith(prompt)
+    assert run("generate", "-f", str(file), *args) == expected
+    for source in (["-"], ["--file", "-"]):
+        stdin = io.TextIOWrapper(io.BytesIO(written.encode()), encoding="ascii")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert run("generate", *source, *args) == expected
+
+
+def test_json(run, folder, model):
+    code, out, _ = run("generate", "caf\u00e9", "-m", folder, "--seed", "5", "--num-samples", "3",
+                       "--stop", "a", "--json")  # fmt: skip
+    lines = [json.loads(line) for line in out.splitlines()]
+    expected = generation.generate(model, "caf\u00e9", seed=5, num_samples=3, stop=["a"])
+    assert code == 0
+    assert "caf\u00e9" in out
+    assert {line.pop("tokens_per_second") > 0 for line in lines} == {True}
+    assert lines == [
+        {"prompt": "caf\u00e9", "text": each.text, "ids": each.ids, "logprobs": each.logprobs,
+         "finish_reason": each.finish_reason}
+        for each in expected
+    ]  # fmt: skip
+
+
+def test_several_completions_as_text(run, folder, model):
+    args = ("generate", "ab", "-m", folder, "--seed", "2", "--num-samples", "2")
+    one, two = (each.text for each in generation.generate(model, "ab", seed=2, num_samples=2))
+    out = f"======== 1 of 2 ========\nab{one}\n======== 2 of 2 ========\nab{two}\n"
+    assert run(*args)[:2] == (0, out)
+    assert run(*args, "--no-echo")[1] == out.replace("\nab", "\n")
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_prompts_from_a_file_in_batches(run, folder, model, tmp_path, samples):
+    prompts = [*"abcdefghij", "", "two words", "line\u2028separator"]
+    assert len(prompts) > generate.BATCH
+    file = tmp_path / "prompts.txt"
+    file.write_bytes("\r\n".join(prompts).encode() + b"\n")
+    code, out, _ = run("generate", "--prompts", str(file), "-m", folder, "--seed", "4", "-n", "3",
+                       "--num-samples", str(samples), "--json")  # fmt: skip
+    expected = generation.generate(model, prompts, seed=4, max_new_tokens=3, num_samples=samples)
+    if samples > 1:
+        expected = [each for group in expected for each in group]
+    lines = [json.loads(line) for line in out.split("\n")[:-1]]
+    assert code == 0
+    assert [line["ids"] for line in lines] == [each.ids for each in expected]
+    assert [line["prompt"] for line in lines] == [p for p in prompts for _ in range(samples)]
+
+
+def test_prompts_show_progress_on_a_terminal(run, folder, tmp_path, monkeypatch):
+    file = tmp_path / "prompts.txt"
+    file.write_text("a\nb\n", encoding="utf-8")
+    args = ("generate", "--prompts", str(file), "-m", folder, "-n", "1", "--seed", "1")
+    _, plain, err = run(*args)
+    assert err.count("\n") == 1
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    code, out, err = run(*args)
+    assert (code, out) == (0, plain)
+    assert "2/2" in err
+
+
+def test_error_in_a_batch_says_where(run, folder, tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("a\n" * 9, encoding="utf-8")
+    code, out, err = run("generate", "--prompts", str(file), "-m", folder, "-n", "50000")
+    assert (code, out) == (2, "")
+    assert one_line(err, "in lines 1 to 8 of the prompts: .*50001.*50000.*")
+
+
+# generate -i
+
+
+def test_interactive(run, folder, model, monkeypatch):
+    typed = iter(["a", KeyboardInterrupt, "too long " * 50_000, "b", EOFError])
+
+    def type_next(prompt=""):
+        line = next(typed)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    monkeypatch.setattr("builtins.input", type_next)
+    code, out, err = run("generate", "-i", "-m", folder, "--seed", "1")
+    texts = [generation.generate(model, prompt, seed=1).text for prompt in "ab"]
+    assert (code, out) == (0, f"{texts[0]}\n\n{texts[1]}\n")
+    assert one_line(err, "a prompt of .* the model's context is 50000.*")
+
+
+@needs_posix
+def test_terminal_session(folder, tmp_path):
+    in_terminal = ("import os, pty, sys; "
+                   "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))")  # fmt: skip
+    command = [sys.executable, "-m", "gpt2np", "generate", "-i", "-m", folder, "--ignore-eot",
+               "-n", "40000"]  # fmt: skip
+    env = os.environ | {"GPT2NP_HOME": str(tmp_path), "TERM": "dumb"}
+    with subprocess.Popen([sys.executable, "-c", in_terminal, *command], env=env, bufsize=0,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        try:
+            for line in (b"first\n", b"second\n"):
+                read_until(child.stdout, b"> ")
+                child.stdin.write(line)
+                read_until(child.stdout, b"\n")  # the echo of what was typed
+                assert child.stdout.read(1)      # and some text
+                child.stdin.write(b"\x03")       # Ctrl-C
+            read_until(child.stdout, b"\n> ")
+            child.stdin.write(b"\x04")           # Ctrl-D
+            assert child.wait(60) == 0
+        finally:
+            child.kill()
+    assert (tmp_path / "history").read_text(encoding="utf-8").split() == ["first", "second"]
+
+
+def read_until(stream, end):
+    seen = b""
+    while not seen.endswith(end):
+        byte = stream.read(1)
+        assert byte, seen
+        seen += byte
+
+
+# tokenize
+
+
+def test_table(run):
+    assert run("tokenize", "Hello w\u00f6rld \U0001f600!") == (0, r"""
+    id  bytes           piece
+ 15496  48 65 6c 6c 6f  'Hello'
+   266  20 77           ' w'
+ 30570  c3 b6 72        'ör'
+   335  6c 64           'ld'
+ 30325  20 f0 9f 98     b' \xf0\x9f\x98'
+   222  80              b'\x80'
+     0  21              '!'
+tokens: 7, bytes: 18
+""".lstrip("\n"), "")  # fmt: skip
+
+
+@given(st.text().filter(lambda text: text != "-"))
+@example("")
+@example("--")
+@example("--ids")
+@example("two\nlines\r\n\n")
+@example("<|endoftext|>")
+@settings(max_examples=60, deadline=None)
+def test_ids_and_back(text):
+    ids = TOKENIZER.encode(text)
+    assert out_of("tokenize", "--ids", "--", text) == " ".join(map(str, ids)) + "\n"
+    if ids:
+        assert out_of("tokenize", "--decode", *map(str, ids)) == text + "\n"
+
+
+def out_of(*argv):
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(argv) == 0
+    return out.getvalue()
+
+
+def test_tokens_as_json(run):
+    code, out, _ = run("tokenize", "--json", "w\u00f6 \U0001f600")
+    assert (code, out.count("\n")) == (0, 1)
+    assert json.loads(out) == {
+        "ids":    [86, 9101, 30325, 222],
+        "pieces": ["w", "\u00f6", " \ufffd", "\ufffd"],
+        "bytes":  ["77", "c3b6", "20f09f98", "80"],
+    }  # fmt: skip
+
+
+def test_end_of_text_is_a_token_only_if_asked(run):
+    text = "<|endoftext|>"
+    assert run("tokenize", "--ids", text)[1].split() == list(map(str, TOKENIZER.encode(text)))
+    assert run("tokenize", "--ids", "--special", text)[1] == "50256\n"
+
+
+def test_tokenize_a_file_or_standard_input(run, tmp_path, monkeypatch):
+    data = "caf\u00e9\r\n\n".encode()
+    expected = (0, " ".join(map(str, TOKENIZER.encode("caf\u00e9\r\n\n"))) + "\n", "")
+    file = tmp_path / "text.txt"
+    file.write_bytes(data)
+    assert run("tokenize", "--ids", "-f", str(file)) == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
+    assert run("tokenize", "--ids", "-") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(expected[1].encode())))
+    assert run("tokenize", "--decode", "-") == (0, "caf\u00e9\r\n\n\n", "")
+
+
+def test_tokenizer_of_a_model(run, folder, tmp_path):
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\na b\n", encoding="utf-8")
+    for source, ids in ((tmp_path, "256 66\n"), (tmp_path / "vocab.bpe", "256 66\n"),
+                        (folder, "39305\n")):  # fmt: skip
+        assert run("tokenize", "--ids", "abc", "-m", str(source)) == (0, ids, "")
+
+
+def test_model_without_a_tokenizer(run, tmp_path):
+    config = Config(vocab_size=10, n_ctx=8, n_embd=8, n_head=2, n_layer=1)
+    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    for command in ("generate", "tokenize"):
+        code, out, err = run(command, "a", "-m", str(tmp_path))
+        assert (code, out) == (2, "")
+        assert one_line(err, ".*tokenizer.*")
+
+
+# download
+
+
+@pytest.mark.parametrize(("options", "keywords"), [
+    ([],                                 {"origin": "hf", "revision": None}),
+    (["--from", "openai"],               {"origin": "openai", "revision": None}),
+    (["--revision", "v1"],               {"origin": "hf", "revision": "v1"}),
+])  # fmt: skip
+def test_download(run, monkeypatch, tmp_path, options, keywords):
+    calls = []
+    monkeypatch.setattr(download, "download", lambda *a, **k: calls.append((a, k)) or tmp_path)
+    assert run("download", "gpt2", *options) == (0, f"{tmp_path}\n", "")
+    assert calls == [(("gpt2",), keywords)]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(("argv", "pattern"), [
+    (["frobnicate"],                    r".*'frobnicate'.*generate.* \(see gpt2np --help\)"),
+    (["--frobnicate"],                  r".*--frobnicate.* \(see gpt2np --help\)"),
+    (["generate"],                      r".*PROMPT.*--prompts.* \(see gpt2np generate --help\)"),
+    (["generate", "a", "b\nc"],         r".*b c \(see gpt2np --help\)"),
+    (["generate", "a", "-i"],           r".*-i.*"),
+    (["generate", "a", "-n", "x"],      r".*-n.*'x'.*"),
+    (["generate", "a a", "-n", "49999"],  r"(?=.*\b49999\b)(?=.*\b50001\b).*\b50000\b.*"),
+    (["generate", "aa", "-n", "-1"],    r"max_new_tokens.*-1.*"),
+    (["generate", "a", "-t", "-1"],     r"temperature.*-1.*"),
+    (["generate", "a", "-p", "nan"],    r"top_p.*nan.*"),
+    (["generate", "a", "--seed", "-1"], r"seed.*-1.*"),
+    (["generate", "a", "--stop", ""],   r"stop.*"),
+    (["generate", "a", "--num-samples", "0"], r"num_samples.*0.*"),
+    (["generate", "\ud800"],            r".*PROMPT.*"),
+    (["generate", "-f", "no/such"],     r"no/such: No such file or directory"),
+    (["generate", "-f", "."],           r"\.: .+"),
+    (["generate", "--prompts", "none"], r"none: No such file or directory"),
+    (["generate", "a", "-m", "gtp2"],   r".*'gtp2'.*'gpt2'.*"),
+    (["tokenize"],                      r".*TEXT.*"),
+    (["tokenize", "--decode", "50257"], r"50257 .*50256"),
+    (["tokenize", "--decode", "-1"],    r".*"),
+    (["tokenize", "--decode", "a"],     r"'a' is not a token id.*"),
+    (["tokenize", "--decode", "9" * 5000], r"'9+' is not a token id.*"),
+    (["tokenize", "a", "-m", "gtp2"],   r".*'gtp2'.*'gpt2'.*"),
+    (["download", "gtp2"],              r".*'gtp2'.*'gpt2'.*"),
+    (["download", "gpt2", "--from", "x"], r".*--from.*'x'.*"),
+])  # fmt: skip
+def test_error_is_one_line(run, folder, argv, pattern):
+    if argv[0] == "generate" and "-m" not in argv:
+        argv = [*argv, "-m", folder]
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert one_line(err, pattern), err
+
+
+def test_file_that_is_not_utf8(run, tmp_path, monkeypatch):
+    data = b"caf\xc3\xa9 \xe9!"
+    file = tmp_path / "latin.txt"
+    file.write_bytes(data)
+    for args in (["tokenize", "-f"], ["generate", "-f"], ["generate", "--prompts"]):
+        code, out, err = run(*args, str(file))
+        assert (code, out) == (2, "")
+        assert one_line(err, rf"{re.escape(str(file))} is not UTF-8: byte 6 is 0xe9; .*")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert one_line(run("tokenize", "-")[2], "standard input is not UTF-8: byte 6 is 0xe9; .*")
+
+
+def test_out_of_memory(run, folder, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError("Unable to allocate 5.9 GiB")
+
+    monkeypatch.setattr(generation, "stream", fail)
+    code, out, err = run("generate", "a", "-m", folder)
+    assert (code, out) == (2, "")
+    assert one_line(err, "not enough memory: Unable to allocate 5.9 GiB")
+
+
+def test_error_after_some_text(run, folder, monkeypatch):
+    def pieces(*_, **__):
+        yield "b"
+        raise gpt2np.InputError("no\nmore")
+
+    monkeypatch.setattr(generation, "stream", pieces)
+    code, out, err = run("generate", "a", "-m", folder)
+    assert (code, out) == (2, "ab\n")
+    assert one_line(err, "no more")
+
+
+@pytest.mark.parametrize("argv", [
+    ["--debug", "tokenize", "-f", "no/such"],
+    ["tokenize", "--debug", "-f", "no/such"],
+    ["tokenize", "-f", "no/such", "--debug"],
+])  # fmt: skip
+def test_debug_shows_the_traceback(run, argv):
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("Traceback")
+    assert "in read_text" in err
+    assert "FileNotFoundError" in err.splitlines()[-1]
+
+
+# Processes: signals, pipes and locales
+
+
+@needs_posix
+def test_interrupted(folder):
+    with process("generate", "a", "-m", folder, "-n", "40000", "--ignore-eot") as child:
+        assert child.stdout.read(20)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert out.endswith(b"\n")
+    assert err.count(b"\n") == 1  # the model's name
+
+
+@needs_posix
+def test_interrupted_with_nothing_printed(folder):
+    with process("generate", "a", "-m", folder, "-n", "40000", "--json", "--ignore-eot") as child:
+        assert child.stderr.readline()
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=60) == (b"", b"")
+    assert child.returncode == 130
+
+
+@needs_posix
+def test_closed_pipe(folder):
+    with process("generate", "a", "-m", folder, "-n", "40000", "--ignore-eot") as child:
+        assert child.stdout.read(1)
+        child.stdout.close()
+        err = child.stderr.read()
+        assert child.wait(60) == 141
+    assert err.count(b"\n") == 1
+
+
+@needs_posix
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["tokenize", "Hello"]])
+def test_pipe_closed_before_the_first_byte(argv):
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert finished(*argv, stdout=write, env=env) == (141, None, b"")
+    finally:
+        os.close(write)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_full_disk():
+    with open("/dev/full", "wb") as full:
+        code, _, err = finished("tokenize", "Hello", stdout=full)
+    assert code == 2
+    assert one_line(err.decode(), ".*No space left on device")
+
+
+@needs_posix
+@pytest.mark.parametrize("encoding", [None, "ascii"])
+def test_any_locale(encoding):
+    """Python knows ASCII alone here; the text has UTF-8 and a byte that is not even that."""
+    env = {name: value for name, value in os.environ.items()
+           if not name.startswith(("LC_", "LANG", "PYTHON"))}  # fmt: skip
+    env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    if encoding:
+        env["PYTHONIOENCODING"] = encoding
+    text = "w\u00f6 \ufffd"
+    ids = TOKENIZER.encode(text)
+    argument = b"w\xc3\xb6 \xff"
+    assert finished("tokenize", "--ids", argument, env=env) == (
+        0, " ".join(map(str, ids)).encode() + b"\n", b"")
+    out = b"w? ?\n" if encoding else text.encode() + b"\n"
+    assert finished("tokenize", "--decode", *map(str, ids), env=env) == (0, out, b"")
