@@ -1,13 +1,101 @@
-"""What to expect on this machine: decoding and prefill, and the limits that they run against."""
+"""gpt2np bench: what to expect on this machine, and how close that is to what it can do.
+
+Every pass through the model is timed in turn with its matrix products alone. Those are its limit:
+a product of one row takes as long as its weights take to come from memory, and one of many rows
+as long as its multiplications take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
+from gpt2np.cache import KVCache
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import InputError
+from gpt2np.loading import Model, load
+from gpt2np.model import forward
 from gpt2np.params import Array, Params
+from gpt2np.tokenizer import Tokenizer
+
+SECONDS = 0.7  # to spend on each measurement
+BATCHES = (4, 16, 64)
+
+# Settings that bind NumPy's BLAS to other kernels and blocks than it would choose by itself.
+BLAS_SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast passes of one form go, and how fast their products alone would."""
+
+    batch: int  # B, the sequences
+    new: int  # T, the positions that a pass adds to each
+    cached: int  # the positions that each held before
+    seconds: float  # one pass
+    limit_seconds: float  # its products alone
+    tokens_per_second: float
+    limit_tokens_per_second: float
+    limit_gigabytes_per_second: float  # of weights, in the products
+    limit_gigaflops: float
+    fraction: float  # of the limit that is reached
+
+
+def measure(
+    params: Params, *, batch: int = 1, new: int = 1, cached: int = 0, seconds: float = SECONDS
+) -> Speed:
+    """Time passes over `new` positions behind `cached` ones, for the last position's logits.
+
+    Parameters
+    ----------
+    params : Params
+    batch, new, cached : int
+        B sequences; T new positions of each (1 when decoding); positions they hold already.
+    seconds : float
+        How long to go on measuring; one pass is timed in any case.
+
+    Examples
+    --------
+    >>> from gpt2np.config import Config
+    >>> params = Params.random(Config(vocab_size=10, n_ctx=8, n_embd=4, n_head=2, n_layer=1))
+    >>> speed = measure(params, batch=2, new=3, cached=5, seconds=0.01)
+    >>> 0 < speed.tokens_per_second < speed.limit_tokens_per_second
+    True
+    """
+    cache = KVCache(params, batch, cached + new)
+    cache.keys[...], cache.values[...] = 0, 0  # what they hold makes no difference to the speed
+    cache.advance(cached)
+    ids = np.zeros((batch, new), np.intp)
+
+    def work() -> None:
+        forward(params, ids, cache, last_only=True)
+        cache.truncate(cached)
+
+    limit = products(params, batch * new, head_rows=batch)
+    taken, least = in_turn(work, limit, seconds)
+    layers, head = sum(m.size for m in matrices(params)), params.lm_head.size
+    return Speed(
+        batch, new, cached, taken, least,
+        tokens_per_second=batch * new / taken,
+        limit_tokens_per_second=batch * new / least,
+        limit_gigabytes_per_second=(layers + head) * params.dtype.itemsize / least / 1e9,
+        limit_gigaflops=2 * batch * (new * layers + head) / least / 1e9,
+        fraction=least / taken,
+    )  # fmt: skip
 
 
 def matrices(params: Params) -> list[Array]:
@@ -19,38 +107,233 @@ def matrices(params: Params) -> list[Array]:
     ]
 
 
-def layer_products(params: Params, rows: int) -> Callable[[], None]:
-    """Make a function that multiplies every matrix of the layers by `rows` rows."""
-    inputs = {m.shape[0]: np.ones((rows, m.shape[0]), m.dtype) for m in matrices(params)}
-    outputs = {m.shape[1]: np.empty((rows, m.shape[1]), m.dtype) for m in matrices(params)}
+def products(params: Params, rows: int, head_rows: int) -> Callable[[], None]:
+    """Make the function that does the matrix products of a pass, and nothing else."""
+    pairs = [(m, rows) for m in matrices(params)] + [(params.lm_head.T, head_rows)]
+    # One input and output of each shape: the weights alone come from memory, as in a pass.
+    x = {(n, m.shape[0]): np.ones((n, m.shape[0]), m.dtype) for m, n in pairs}
+    y = {(n, m.shape[1]): np.empty((n, m.shape[1]), m.dtype) for m, n in pairs}
+    calls = [(x[n, m.shape[0]], m, y[n, m.shape[1]]) for m, n in pairs if n]
 
     def run() -> None:
-        for m in matrices(params):
-            np.matmul(inputs[m.shape[0]], m, out=outputs[m.shape[1]])
+        for x, m, y in calls:
+            np.matmul(x, m, out=y)
 
     return run
 
 
-def vector_products(params: Params, rows: int = 1) -> Callable[[], None]:
-    """Make a function that reads every weight once, as a decoding step of `rows` sequences does."""
-    layers = layer_products(params, rows)
-    head = params.lm_head.T
-    x = np.ones((rows, head.shape[0]), head.dtype)
-    logits = np.empty((rows, head.shape[1]), head.dtype)
+def in_turn(
+    first: Callable[[], object], second: Callable[[], object], seconds: float
+) -> tuple[float, float]:
+    """Give the median times of two functions, called in turn until the time is up."""
+    times: tuple[list[float], list[float]] = ([], [])
+    end = perf_counter() + seconds
+    while not times[1] or perf_counter() < end:
+        for function, taken in zip((first, second), times, strict=True):
+            start = perf_counter()
+            function()
+            taken.append(perf_counter() - start)
+    # The first call of each finds nothing in place: memory not mapped, threads not started.
+    return statistics.median(times[0][1:] or times[0]), statistics.median(times[1][1:] or times[1])
 
-    def run() -> None:
-        layers()
-        np.matmul(x, head, out=logits)
 
-    return run
+def forms(config: Config) -> list[dict[str, int]]:
+    """The passes to measure: decoding at both ends of the context, batches, long prompts."""
+    n_ctx = config.n_ctx
+    near = min(64, n_ctx // 2)
+    return [
+        {"batch": 1, "new": 1, "cached": near},
+        {"batch": 1, "new": 1, "cached": n_ctx - 1},
+        *({"batch": size, "new": 1, "cached": near} for size in BATCHES),
+        {"batch": 1, "new": max(1, n_ctx // 2), "cached": 0},
+        {"batch": 1, "new": n_ctx, "cached": 0},
+    ]
+
+
+# Run by a process of its own: prints the first token, then the peak of its memory after more.
+_START = """
+import sys, gpt2np
+source, dtype, new = sys.argv[1:]
+model = gpt2np.load(source, dtype=dtype)
+gpt2np.generate(model, [0], max_new_tokens=1, temperature=0)
+print("first", flush=True)
+gpt2np.generate(model, [0], max_new_tokens=int(new), temperature=0, stop_at_eot=False)
+from gpt2np.bench import peak_memory
+print(peak_memory() or "")
+"""
+
+
+def start(model: Model) -> tuple[float, int | None]:
+    """Give the seconds from the start of a process to its first token, and the peak of its memory
+    in bytes after up to 128 tokens; None where the system does not tell."""
+    if model.source is None:
+        raise InputError("a process cannot be started for a model that is not in a file")
+    new = str(min(128, model.config.n_ctx - 1))
+    began = perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-c", _START, model.source, str(model.params.dtype), new],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        lines = iter(process.stdout or ())
+        next(lines, "")
+        taken = perf_counter() - began
+        peak = next(lines, "").strip()
+    if process.returncode:
+        raise InputError(f"a process that generates with {model.source} failed: see above")
+    return taken, int(peak) if peak else None
 
 
 def peak_memory() -> int | None:
     """The most bytes of memory this process had in use at once, mapped files among them."""
     try:
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    kilobytes = next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]
+    return int(kilobytes) * 1024
+
+
+def machine() -> dict[str, Any]:
+    """What the speeds depend on: processor, threads, NumPy, its BLAS and the settings of that."""
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return {
+        "processor": processor(),
+        "threads": n_threads(),
+        "numpy": np.__version__,
+        "blas": f"{blas['name']} {blas['version']}",
+        "settings": {name: os.environ[name] for name in BLAS_SETTINGS if name in os.environ},
+    }
+
+
+def n_threads() -> int:
+    """The threads that BLAS uses: OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, else all cores."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name, "").isdigit():
+            return max(1, int(os.environ[name]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     except OSError:
         pass
-    return None
+    return platform.processor() or platform.machine()
+
+
+def bench(model: Model, *, seconds: float = SECONDS, progress: bool = False) -> dict[str, Any]:
+    """Measure everything that ``gpt2np bench`` shows.
+
+    Parameters
+    ----------
+    model : Model
+        From a file, as a process of its own loads it again.
+    seconds : float
+        How long to measure each form of pass.
+    progress : bool
+        Show a bar on standard error, if that is a terminal.
+
+    Returns
+    -------
+    dict
+        As ``gpt2np bench --json`` prints it.
+    """
+    from tqdm import tqdm  # only here is there a bar
+
+    speeds = []
+    cases = forms(model.config)
+    with tqdm(total=len(cases) + 1, disable=None if progress else True, leave=False) as bar:
+        bar.set_description("cold start")
+        first, peak = start(model)
+        bar.update()
+        for case in cases:
+            bar.set_description("{batch} x {new} behind {cached}".format(**case))
+            speeds.append(asdict(measure(model.params, **case, seconds=seconds)))
+            bar.update()
+    return {
+        "model": model.source,
+        "dtype": str(model.params.dtype),
+        "parameters": model.params.n_params,
+        "weight_bytes": sum(array.nbytes for array in model.params.values()),
+        "machine": machine(),
+        "decode": [speed for speed in speeds if speed["new"] == 1],
+        "prefill": [speed for speed in speeds if speed["new"] > 1],
+        "cold_start_seconds": first,
+        "peak_memory_bytes": peak,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    from gpt2np.commands import add_model_options
+
+    add_model_options(parser)
+    parser.add_argument("--shape", choices=PRESETS,
+                        help="measure random weights of this model's shape instead, written to a "
+                             "temporary folder: nothing is downloaded")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S",
+                        help=f"how long to measure each form of pass ({SECONDS})")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if arguments.shape and arguments.model:
+        raise InputError("give --model or --shape, not both")
+    with _source(arguments.shape, arguments.model) as source:
+        model = load(source, dtype=arguments.dtype)
+        found = bench(model, seconds=arguments.seconds, progress=True)
+    if arguments.shape:
+        found["model"] = f"random weights of the shape of {arguments.shape}"
+    print(json.dumps(found, indent=2) if arguments.json else report(found))
+    return 0
+
+
+@contextmanager
+def _source(shape: str | None, source: str | None) -> Iterator[str | None]:
+    """What to load: a shape is made a model on disk, so that it can be loaded like any other."""
+    if shape is None:
+        yield source
+        return
+    from gpt2np.saving import save
+
+    with tempfile.TemporaryDirectory(prefix="gpt2np-bench-") as folder:
+        save(Model(Params.random(PRESETS[shape]), Tokenizer.gpt2()), folder)
+        yield folder
+
+
+def report(found: dict[str, Any]) -> str:
+    """Lay out what was measured as a table."""
+    machine = found["machine"]
+    peak, weights = found["peak_memory_bytes"], found["weight_bytes"]
+    rows = [("", "tokens/s", "limit", "reached", "the limit is")]
+    for speed in found["decode"]:
+        form = "decode, batch {batch}, {cached} cached".format(**speed)
+        rows.append(_row(form, speed, f"{speed['limit_gigabytes_per_second']:.1f} GB/s of weights"))
+    for speed in found["prefill"]:
+        form = "prefill of {new}".format(**speed)
+        rows.append(_row(form, speed, f"{speed['limit_gigaflops']:.0f} GFLOP/s"))
+    return "\n".join([
+        f"{found['model']}: {found['parameters']:,} parameters, {found['dtype']}",
+        f"{machine['processor']}, {machine['threads']} threads, NumPy {machine['numpy']}, "
+        f"{machine['blas']}",
+        *(f"note: {name}={value} is set, and may slow NumPy's products"
+          for name, value in machine["settings"].items()),
+        "",
+        *(f"{form:<36}{rate:>10}{limit:>10}{reached:>9}   {what}"
+          for form, rate, limit, reached, what in rows),
+        "(the limit: the matrix products alone, timed in turn)",
+        "",
+        f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
+        "first token",
+        f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
+        f"weights {weights / 1e6:.0f} MB",
+    ])  # fmt: skip
+
+
+def _row(form: str, speed: dict[str, Any], what: str) -> tuple[str, str, str, str, str]:
+    return (form, f"{speed['tokens_per_second']:,.1f}", f"{speed['limit_tokens_per_second']:,.1f}",
+            f"{speed['fraction']:.0%}", what)

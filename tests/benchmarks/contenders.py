@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gpt2np
-from gpt2np.checkpoints import safetensors
-from gpt2np.config import PRESETS, Config
-from gpt2np.schema import tensors
+from gpt2np.config import PRESETS
 
 Ids = npt.NDArray[np.intp]
 
@@ -43,12 +41,11 @@ class GPT2NumPy:
         self.params = self.model.params
 
     def generate(self, ids: Ids, new: int) -> None:
-        cache = gpt2np.KVCache(self.params, len(ids), ids.shape[1] + new)
-        made = []
-        for _ in range(new):
-            ids = gpt2np.forward(self.params, ids, cache, last_only=True).argmax(-1)
-            made.append(ids)
-        check(made, new)
+        made = gpt2np.generate(
+            self.model, list(ids), max_new_tokens=new, temperature=0, stop_at_eot=False
+        )
+        for generation in made:
+            check(generation.ids, new)
 
     def prefill(self, ids: Ids) -> None:
         gpt2np.forward(self.params, ids, gpt2np.KVCache(self.params), last_only=True)
@@ -135,16 +132,7 @@ def contender(kind: str, folder: Path) -> Contender | None:
     return CTranslate2(folder, kind.removeprefix("ct2-"))
 
 
-def write_model(folder: Path, config: Config = PRESETS["gpt2"]) -> None:
-    """Write a model with random weights as Hugging Face does."""
-    generator = np.random.default_rng(0)
-    arrays = {}
-    for name, shape, _ in tensors(config):
-        array = generator.standard_normal(shape, np.float32)
-        array *= 0.02 if len(shape) == 2 else 0.1
-        if len(shape) == 1 and name.endswith(".weight"):
-            array += 1
-        arrays[f"transformer.{name}"] = array
-    safetensors.save(folder / "model.safetensors", arrays)
-    (folder / "config.json").write_text(json.dumps(config.to_dict()), "utf-8")
-    gpt2np.Tokenizer.gpt2().save(folder)
+def write_model(folder: Path) -> None:
+    """Write a model with random weights, as Hugging Face's folders are."""
+    params = gpt2np.Params.random(PRESETS["gpt2"])
+    gpt2np.save(gpt2np.Model(params, gpt2np.Tokenizer.gpt2()), folder)

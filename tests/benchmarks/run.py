@@ -2,7 +2,7 @@
 machine itself, at the 124M shape with random weights; print a Markdown table.
 
     pip install -e '.[parity,bench]'
-    python tests/benchmarks/run.py [--rows decode,prefill] [--quick] [--threads 2]
+    python tests/benchmarks/run.py [--rows decode,prefill] [--quick] [--threads 2] [--folder F]
 
 Contenders take turns within one process, and the best of several times counts. What a row
 compares is either the rate, and then more is better, or a cost that must stay below a limit.
@@ -13,18 +13,19 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from contenders import NAMES, Contender, Ids, contender, write_model
-from timing import best, cores, machine, markdown, medians, restart, seconds
+from timing import best, machine, markdown, medians, restart, seconds
 
 import gpt2np
-from gpt2np.bench import layer_products, vector_products
+from gpt2np.bench import n_threads, products
 
 TOKENS = np.random.default_rng(1).integers(0, 50257, (64, 1024))
 
@@ -112,9 +113,9 @@ def decode(s: Setting) -> Iterator[Row]:
 
 def floor(s: Setting) -> Iterator[Row]:
     """Every step of a decoding is followed by the products alone, on the same weights."""
-    products = vector_products(s.params)
+    alone = products(s.params, 1, head_rows=1)
     steps = Steps(s.params, 64)
-    times = medians({"step": steps.next, "floor": products}, s.new)
+    times = medians({"step": steps.next, "floor": alone}, s.new)
     yield Row("decode, 64 + 128 tokens", "its matrix-vector products alone", "tokens/s", 0.95,
               1 / times["step"], 1 / times["floor"])  # fmt: skip
 
@@ -158,7 +159,7 @@ def prefill(s: Setting, length: int) -> Iterator[Row]:
     )  # fmt: skip
     ours = contender("gpt2np", s.folder)
     assert ours is not None
-    works = {"ours": lambda: ours.prefill(ids), "floor": layer_products(s.params, length)}
+    works = {"ours": lambda: ours.prefill(ids), "floor": products(s.params, length, head_rows=0)}
     times = best(works, s.rounds(6))
     yield Row(work, "its layers' products alone", "s", 0.75, times["ours"], times["floor"])
 
@@ -169,9 +170,9 @@ def all_logits(s: Setting) -> Iterator[Row]:
 
 
 OURS = """
-import sys, gpt2np, gpt2np.generation
+import sys, gpt2np
 model = gpt2np.load(sys.argv[1])
-print(gpt2np.generation.generate(model, "Hello", max_new_tokens=1, temperature=0), flush=True)
+print(gpt2np.generate(model, "Hello", max_new_tokens=1, temperature=0), flush=True)
 """
 
 THEIRS = """
@@ -201,25 +202,28 @@ def script(code: str, s: Setting) -> str:
 
 
 def import_time(s: Setting) -> Iterator[Row]:
-    """What the import adds to a bare interpreter."""
-
-    def start(code: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
-
-    codes = {"bare": "pass", "numpy": "import numpy", "gpt2np": "import gpt2np"}
+    """What an import adds to a bare interpreter; names of gpt2np are imported when first used."""
+    codes = {
+        "bare":   "pass",
+        "numpy":  "import numpy",
+        "gpt2np": "import gpt2np",
+        "used":   "from gpt2np import load, generate",
+    }  # fmt: skip
     times = dict.fromkeys(codes, float("inf"))
     for _ in range(5 if s.quick else 30):
         for name, code in codes.items():
-            times[name] = min(times[name], seconds(start(code)))
-    ours, theirs = (1000 * (times[name] - times["bare"]) for name in ("gpt2np", "numpy"))
-    yield Row("import gpt2np", "import numpy", "ms", 1.3, ours, theirs, at_most=True)
+            command = [sys.executable, "-c", code]
+            times[name] = min(times[name], seconds(lambda c=command: subprocess.run(c, check=True)))
+    cost = {name: 1000 * (taken - times["bare"]) for name, taken in times.items()}
+    for name in ("gpt2np", "used"):
+        yield Row(codes[name], codes["numpy"], "ms", 1.3, cost[name], cost["numpy"], at_most=True)
 
 
 PEAK = """
-import sys, gpt2np, gpt2np.generation
+import sys, gpt2np
 from gpt2np.bench import peak_memory
 model = gpt2np.load(sys.argv[1])
-gpt2np.generation.generate(model, "Hello", max_new_tokens=128, temperature=0)
+gpt2np.generate(model, "Hello", max_new_tokens=128, temperature=0)
 print(peak_memory())
 """
 
@@ -248,26 +252,29 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", help=f"some of: {','.join(SECTIONS)} (a prefix will do)")
     parser.add_argument("--quick", action="store_true", help="one round, 32 new tokens")
-    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--folder", type=Path, help="where to keep the model for the next run")
+    parser.add_argument("--threads", type=int, default=n_threads())
     arguments = parser.parse_args()
     restart(arguments.threads)
     prefixes = tuple(arguments.rows.split(",")) if arguments.rows else ("",)
     sections = {name: run for name, run in SECTIONS.items() if name.startswith(prefixes)}
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    with nullcontext(arguments.folder) if arguments.folder else TemporaryDirectory() as folder:
         setting = Setting(Path(folder), arguments.quick)
-        write_model(setting.folder)
+        if not (setting.folder / "config.json").exists():
+            write_model(setting.folder)
         for name, run in sections.items():
             start = time.perf_counter()
             for row in run(setting):
                 rows.append(row)
                 print(" | ".join(row.cells()), file=sys.stderr)
             print(f"({name} took {time.perf_counter() - start:.0f} s)", file=sys.stderr)
-    print(f"{machine(arguments.threads)}\n")
+    print(f"{machine()}\n")
     print(markdown(HEADER, [row.cells() for row in rows]))
 
 

@@ -10,7 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+
+from gpt2np import bench
 
 PEERS = ("torch", "transformers", "ctranslate2", "tiktoken", "tokenizers")
 
@@ -25,18 +26,13 @@ def restart(threads: int) -> None:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     wanted = {
         **{name: value for name, value in os.environ.items()
-           if name not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")},
+           if name not in bench.BLAS_SETTINGS},
         **dict.fromkeys(names, str(threads)),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }  # fmt: skip
     if wanted != dict(os.environ):
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
-
-
-def cores() -> int:
-    """The number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -77,31 +73,13 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def machine(threads: int) -> str:
+def machine() -> str:
     """One line: processor, threads, and the versions of all that was measured."""
-    found = [f"Python {platform.python_version()}", f"NumPy {version('numpy')} ({blas()})"]
+    found = bench.machine()
+    versions = [f"Python {platform.python_version()}", f"NumPy {found['numpy']} ({found['blas']})"]
     for name in PEERS:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"no {name}")
-    return f"{processor()}, {cores()} cores, {threads} threads; {', '.join(found)}"
-
-
-def processor() -> str:
-    """The processor's name as the system gives it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def blas() -> str:
-    """The name and version of the library that NumPy's products run in."""
-    import numpy as np
-
-    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{found['name']} {found['version']}"
+            versions.append(f"no {name}")
+    return f"{found['processor']}, {found['threads']} threads; {', '.join(versions)}"

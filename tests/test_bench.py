@@ -1,0 +1,177 @@
+"""gpt2np bench: that it measures the passes and products it says it does; never how fast."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+
+import numpy as np
+import pytest
+
+import gpt2np
+from gpt2np import bench
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import InputError
+from gpt2np.saving import save
+from gpt2np.schema import tensors
+
+CONFIG = Config(vocab_size=50257, n_ctx=48, n_embd=16, n_head=2, n_layer=2)
+
+
+def n_params() -> int:
+    return sum(int(np.prod(shape)) for _, shape, _ in tensors(CONFIG))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model = gpt2np.Model(gpt2np.Params.random(CONFIG), gpt2np.Tokenizer.gpt2())
+    return str(save(model, tmp_path_factory.mktemp("model")))
+
+
+def arguments(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return parser.parse_args([*given, "--seconds", "0.01"])
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return bench.bench(gpt2np.load(folder), seconds=0.01)
+
+
+def test_json_is_what_the_function_gives(folder, found, capsys):
+    assert bench.run(arguments("--model", folder, "--json")) == 0
+    out, err = capsys.readouterr()
+    printed = json.loads(out)
+    assert err == ""  # no bar where standard error is no terminal
+    assert printed.keys() == found.keys()
+    assert printed["machine"] == found["machine"]
+    assert [line.keys() for line in printed["decode"]] == [line.keys() for line in found["decode"]]
+
+
+def test_the_model_is_described(folder, found):
+    assert found["model"] == folder
+    assert found["dtype"] == "float32"
+    assert (found["parameters"], found["weight_bytes"]) == (n_params(), 4 * n_params())
+
+
+def test_every_form_of_pass_is_measured(found):
+    decode = [(line["batch"], line["cached"]) for line in found["decode"]]
+    assert decode == [(1, 24), (1, 47), (4, 24), (16, 24), (64, 24)]
+    assert [(line["new"], line["cached"]) for line in found["prefill"]] == [(24, 0), (48, 0)]
+
+
+def test_figures_agree_with_each_other(found):
+    layers = 2 * 12 * 16 * 16  # L x 12 x D x D
+    head = 50257 * 16
+    for line in [*found["decode"], *found["prefill"]]:
+        assert 0 < line["fraction"] < 1.5
+        assert line["fraction"] == pytest.approx(line["limit_seconds"] / line["seconds"])
+        tokens = line["batch"] * line["new"]
+        assert line["tokens_per_second"] == pytest.approx(tokens / line["seconds"])
+        assert line["limit_tokens_per_second"] == pytest.approx(tokens / line["limit_seconds"])
+        gigabytes = line["limit_gigabytes_per_second"] * line["limit_seconds"]
+        assert gigabytes == pytest.approx(4e-9 * (layers + head))
+        # The head is for the last position alone.
+        gigaflops = line["limit_gigaflops"] * line["limit_seconds"]
+        assert gigaflops == pytest.approx(2e-9 * (tokens * layers + line["batch"] * head))
+
+
+def test_a_process_was_started(found):
+    assert found["cold_start_seconds"] > 0
+    # NumPy alone takes more than this; the test's own process, far more.
+    assert found["weight_bytes"] + 20e6 < found["peak_memory_bytes"] < found["weight_bytes"] + 150e6
+
+
+def test_the_table_shows_each_figure(folder, capsys, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    assert bench.run(arguments("--model", folder)) == 0
+    out = capsys.readouterr().out
+    for words in (
+        f"{n_params():,} parameters", "decode, batch 64, 24 cached", "prefill of 48", "GB/s",
+        "GFLOP/s", "cold start", "OPENBLAS_CORETYPE=Haswell is set",
+    ):  # fmt: skip
+        assert words in out
+
+
+def test_products_are_those_of_the_pass(monkeypatch):
+    """The products timed multiply the same rows by the same matrices as the forward pass does."""
+    params = gpt2np.Params.random(CONFIG)
+    weights = {id(params[name]): name for name, shape, _ in tensors(CONFIG) if len(shape) == 2}
+    seen: list[tuple[int, int, int]] = []
+    real = np.matmul
+
+    def watched(x, m, out=None):
+        seen.append((x.shape[0], *m.shape))
+        return real(x, m, out=out)
+
+    run = bench.products(params, 6, head_rows=2)
+    monkeypatch.setattr(np, "matmul", watched)
+    run()
+    assert len(weights) == 2 * 4 + 2  # the matrices of both layers, wte and wpe
+    assert seen == 2 * [(6, 16, 48), (6, 16, 16), (6, 16, 64), (6, 64, 16)] + [(2, 16, 50257)]
+
+
+def test_measuring_passes_over_the_positions_it_is_given(monkeypatch):
+    params = gpt2np.Params.random(CONFIG)
+    seen = set()
+    real = bench.forward
+
+    def watched(params, ids, cache, *, last_only):
+        seen.add((*ids.shape, cache.length, cache.capacity, last_only))
+        return real(params, ids, cache, last_only=last_only)
+
+    monkeypatch.setattr(bench, "forward", watched)
+    bench.measure(params, batch=3, new=5, cached=7, seconds=0.05)
+    assert seen == {(3, 5, 7, 12, True)}
+
+
+def test_times_are_taken_in_turn():
+    calls: list[str] = []
+    bench.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.001)
+    assert calls[:4] == ["a", "b", "a", "b"]
+    assert len(calls) % 2 == 0
+    calls.clear()
+    bench.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.0)
+    assert calls == ["a", "b"]
+
+
+def test_a_context_of_one_position():
+    config = Config(vocab_size=10, n_ctx=1, n_embd=4, n_head=2, n_layer=1)
+    params = gpt2np.Params.random(config)
+    for form in bench.forms(config):
+        assert bench.measure(params, **form, seconds=0.001).seconds > 0
+
+
+def test_peak_memory_is_the_system_s():
+    pages = np.ones(50_000_000, np.uint8)
+    peak = bench.peak_memory()
+    del pages
+    if peak is None:
+        pytest.skip("this system does not tell")
+    assert peak > 50e6
+    assert peak == pytest.approx(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, rel=0.1)
+
+
+def test_a_shape_needs_no_model(monkeypatch, capsys):
+    monkeypatch.setitem(PRESETS, "distilgpt2", CONFIG)
+    assert bench.run(arguments("--shape", "distilgpt2", "--json")) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["model"] == "random weights of the shape of distilgpt2"
+    assert printed["cold_start_seconds"] > 0
+
+
+def test_what_cannot_be_measured_is_refused(folder):
+    with pytest.raises(InputError, match="not both"):
+        bench.run(arguments("--model", folder, "--shape", "gpt2"))
+    with pytest.raises(InputError, match="not in a file"):
+        bench.bench(gpt2np.Model(gpt2np.Params.random(CONFIG)), seconds=0.01)
+
+
+def test_a_process_that_fails_is_told(folder, monkeypatch, capfd):
+    model = gpt2np.load(folder)
+    monkeypatch.setattr(bench, "_START", "raise SystemExit('no luck')")
+    with pytest.raises(InputError, match="failed"):
+        bench.start(model)
+    assert "no luck" in capfd.readouterr().err
