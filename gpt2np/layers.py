@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -73,9 +72,22 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
 
 def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
     """x W + b, with W as [in, out] (OpenAI's conv1d, Hugging Face's Conv1D)."""
-    y: Array = x @ p.weight
+    y = product(x, p.weight)
     y += p.bias
     return y
+
+
+def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
+    """x W, as one matrix product of all rows.
+
+    Up to three rows are multiplied one by one: BLAS copies W for a product of matrices, which
+    takes longer than reading it three times.
+    """
+    rows = x.reshape(-1, 1, x.shape[-1])
+    if len(rows) > 3:
+        rows = rows[:, 0]
+    y: Array = rows @ W
+    return y.reshape(*x.shape[:-1], W.shape[1])
 
 
 def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
@@ -173,11 +185,12 @@ def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
         return attend(q, k, v, scale, tap).swapaxes(1, 2)
     z = np.empty((B, T, H, K), q.dtype)
     n = max(1, SCORE_BLOCK // (min(T, QUERY_BLOCK) * S))
-    for b, h, start in product(range(B), range(0, H, n), range(0, T, QUERY_BLOCK)):
-        heads, queries = slice(h, h + n), slice(start, min(start + QUERY_BLOCK, T))
-        seen = slice(S - T + queries.stop)
-        part = attend(q[b, heads, queries], k[b, heads, seen], v[b, heads, seen], scale)
-        z[b, queries, heads] = part.swapaxes(0, 1)
+    for b, heads in [(b, slice(h, h + n)) for b in range(B) for h in range(0, H, n)]:
+        for start in range(0, T, QUERY_BLOCK):
+            queries = slice(start, min(start + QUERY_BLOCK, T))
+            seen = slice(S - T + queries.stop)
+            part = attend(q[b, heads, queries], k[b, heads, seen], v[b, heads, seen], scale)
+            z[b, queries, heads] = part.swapaxes(0, 1)
     return z
 
 

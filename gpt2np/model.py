@@ -24,7 +24,16 @@ import numpy.typing as npt
 from gpt2np.cache import KVCache
 from gpt2np.config import Config
 from gpt2np.errors import ContextError, InputError
-from gpt2np.layers import Tap, attention, layer_norm, linear, mlp, split_heads, untapped
+from gpt2np.layers import (
+    Tap,
+    attention,
+    layer_norm,
+    linear,
+    mlp,
+    product,
+    split_heads,
+    untapped,
+)
 from gpt2np.params import Array, Block, Params
 from gpt2np.params import Attention as AttentionParams
 
@@ -132,7 +141,7 @@ def unembed(params: Params, x: Array, probe: Probe | None = None) -> Array:
     """Final LayerNorm, then a product with every token's embedding: [B, T, D] -> [B, T, V]."""
     tap = scoped(probe)
     h = tap("ln_f", layer_norm(x, params.ln_f, params.config.layer_norm_epsilon))
-    return tap("logits", h @ params.lm_head.T)
+    return tap("logits", product(h, params.lm_head.T))
 
 
 def scoped(probe: Probe | None, prefix: str = "") -> Tap:

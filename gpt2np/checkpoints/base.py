@@ -2,6 +2,7 @@
 
 import json
 import math
+import mmap
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,21 @@ def view(data: Bytes, start: int, dtype: str, shape: tuple[int, ...]) -> Array:
         array = array.copy()
     array.flags.writeable = False
     return array
+
+
+def release(array: Array) -> None:
+    """Give back the memory that a file's array was mapped to; it can still be read again."""
+    mapped: Any = array
+    while isinstance(mapped, np.ndarray):
+        mapped = mapped.base
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mapped, "madvise"):
+        return
+    begin, end = np.lib.array_utils.byte_bounds(array)
+    origin = np.frombuffer(mapped, np.uint8).ctypes.data
+    first = -(-(begin - origin) // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (end - origin) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if length > 0:
+        mapped.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 def bfloat16_to_float32(bits: Array) -> Array:
