@@ -113,7 +113,7 @@ model; did you mean 'gpt2'? Known are ...
     if source is None or source == "tiny-shakespeare":
         return assets() / "tiny-shakespeare"
     path = os.path.expanduser(os.fspath(source))
-    if path and os.path.exists(path):
+    if os.path.exists(path):
         return Path(path)
     if not isinstance(source, str):
         raise CheckpointError(f"{path!r}: there is no such file or folder")

@@ -327,6 +327,7 @@ def test_a_download(servers, machine):
     assert len(front.seen) == before  # all of it from the cache
     assert hub.download(REPO, revision="main") == folder
     assert len(front.seen) == before + 1  # what main is now
+    assert os.listdir(machine / "own/hf/models--someone--model/refs") == ["main"]
     assert len(storage.seen) == 1
 
 
@@ -361,6 +362,7 @@ def test_a_revision_of_several_words(servers, machine):
     assert folder.name == OTHER
     assert servers[0].seen[0].path == f"/{REPO}/resolve/refs%2Fpr%2F1/config.json"
     assert hub.resolve(f"{REPO}@refs/pr/1", download=False) == folder
+    assert hub.download(REPO, revision="refs/pr/1") == folder != hub.download(REPO)
 
 
 @pytest.mark.parametrize("revision", ["../x", "a..b", "/x", "", "a b", "a\n", "a?b", "a@b"])
@@ -497,6 +499,8 @@ def test_the_original_files(openai, machine, name, size):
                for path in folder.iterdir())
     assert {r.path.rpartition("/")[0] for r in openai.seen} == {f"/gpt-2/models/{size}"}
     assert hub.resolve(name) == folder  # where the hub's files are not here
+    with pytest.raises(DownloadError, match="gpt2np download"):
+        hub.resolve(f"{name}@main", download=False)  # they are of no revision on the hub
     (folder / "checkpoint").unlink()
     with pytest.raises(DownloadError, match="gpt2np download"):
         hub.resolve(name, download=False)
@@ -538,6 +542,7 @@ def test_the_md5_of_a_part_is_not_that_of_the_file(openai):
 
     openai.fail("vocab.bpe", fs.cut(70_000), rest)
     assert (hub.download("124M", origin="openai") / "vocab.bpe").read_bytes() == file.body
+    assert len(openai.requests_of("vocab.bpe")) == 2
 
 
 def test_a_file_that_changed_is_not_patched_onto_its_old_half(openai):
@@ -550,6 +555,15 @@ def test_a_file_that_changed_is_not_patched_onto_its_old_half(openai):
     openai.files[path] = new
     assert (hub.download("124M", origin="openai") / name).read_bytes() == new.body
     assert openai.requests_of(name)[-1].headers["if-range"] == '"0x8D"'
+
+
+@pytest.mark.parametrize("etag", ['W/"weak"', "bare", '"nai\xefve"', ""])
+def test_an_etag_that_may_not_stand_in_if_range(openai, etag):
+    openai.files["/gpt-2/models/124M/vocab.bpe"].headers["ETag"] = etag
+    openai.fail("vocab.bpe", fs.cut(70_000))
+    hub.download("124M", origin="openai")
+    assert openai.requests_of("vocab.bpe")[1].headers["range"] == f"bytes={KEPT}-"
+    assert "if-range" not in openai.requests_of("vocab.bpe")[1].headers
 
 
 @needs_shared
@@ -899,6 +913,7 @@ def test_offline(servers, openai, monkeypatch, variable):
         hub.download("gpt2", origin="openai")
     assert servers[0].seen == []
     monkeypatch.setenv(variable, "0")
+    del servers[0].files[f"/{REPO}/resolve/{COMMIT}/tokenizer.json"]
     folder = hub.resolve(REPO)
     monkeypatch.setenv(variable, "yes")
     assert hub.resolve(REPO) == hub.download(REPO, revision=COMMIT) == folder
