@@ -16,6 +16,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from time import sleep, time
 from typing import IO, TYPE_CHECKING, TypeVar
@@ -220,7 +221,7 @@ def _attempt(
 @contextmanager
 def _answer(url: str, token: str | None, headers: dict[str, str]) -> Iterator[requests.Response]:
     """Open the answer to a GET; whatever fails, here or while its body is read, gets a name."""
-    import requests
+    import requests  # noqa: PLC0415
 
     if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
            for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
@@ -301,8 +302,6 @@ def _web_page(url: str) -> DownloadError:
 
 def _retry_after(response: requests.Response) -> float:
     """Return the seconds that the server asks to wait, told as a number or a date; else 0."""
-    from email.utils import parsedate_to_datetime
-
     value = response.headers.get("Retry-After", "")
     if re.fullmatch(r"\d{1,9}", value):
         return float(value)
@@ -348,7 +347,7 @@ def _write(
     start: int, length: int | None, progress: bool,
 ) -> None:
     """Write the body into `part` from `start` on, and to the disk."""
-    from tqdm import tqdm
+    from tqdm import tqdm  # noqa: PLC0415
 
     chunks = response.iter_content(CHUNK)
     first: bytes = next(chunks, b"")
