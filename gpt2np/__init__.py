@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gpt2np.model import forward
     from gpt2np.params import Params
     from gpt2np.saving import save
+    from gpt2np.scoring import Score, perplexity, score
     from gpt2np.tokenizer import Tokenizer
 
 __all__ = [
@@ -39,13 +40,16 @@ __all__ = [
     "KVCache",
     "Model",
     "Params",
+    "Score",
     "Tokenizer",
     "TokenizerError",
     "__version__",
     "forward",
     "generate",
     "load",
+    "perplexity",
     "save",
+    "score",
     "stream",
 ]
 
@@ -60,6 +64,7 @@ _MODULES = {
     "model":      ("forward",),
     "params":     ("Params",),
     "saving":     ("save",),
+    "scoring":    ("Score", "perplexity", "score"),
     "tokenizer":  ("Tokenizer",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

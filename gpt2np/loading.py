@@ -105,9 +105,9 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    if os.path.exists(source):
-        path = Path(source).absolute()
-        return path, str(path)
+    path = Path(source).expanduser()
+    if path.exists():
+        return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
 
     return hub.resolve(source), os.fspath(source)
