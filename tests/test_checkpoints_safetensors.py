@@ -1,15 +1,12 @@
 """Safetensors against the official library: what it writes is read, what it reads is written."""
 
 import json
-import math
 import os
 import stat
 
 import numpy as np
 import pytest
 from checkpoint_files import safetensors_bytes, tensor_entry
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 from gpt2np.checkpoints import open_checkpoint, safetensors
@@ -92,16 +89,13 @@ def test_tensors_come_in_the_order_of_the_file(tmp_path):
 # The writer.
 
 
-@pytest.mark.parametrize("metadata", [{"format": "pt"}, {"format": "np", "ü": '"'}])
+@pytest.mark.parametrize("metadata", [{"format": "pt"}, {"ü": 'a "quoted"\nline'}, {}])
 def test_writes_the_official_library_s_bytes(tmp_path, metadata):
     official = pytest.importorskip("safetensors.numpy")
     tensors = some_tensors()
     safetensors.save(tmp_path / "ours", tensors, metadata=metadata)
     official.save_file(tensors, tmp_path / "theirs", metadata=metadata)
-    theirs = (tmp_path / "theirs").read_bytes()
-    if list(json.loads(official_header(theirs))["__metadata__"]) != list(metadata):
-        pytest.skip("the official library does not keep the order of the metadata")
-    assert (tmp_path / "ours").read_bytes() == theirs
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
 def official_header(data):
@@ -137,22 +131,17 @@ def test_transformers_finds_the_metadata_it_asks_for(tmp_path):
     assert (8 + len(official_header((tmp_path / "x").read_bytes()))) % 8 == 0
 
 
-@given(st.integers(0, 0xFFFFFFFF))
-@settings(max_examples=200)
-def test_bfloat16_rounds_to_nearest_even(bits):
-    value = np.array([bits], np.uint32).view(np.float32)
-    half = float32_to_bfloat16(value)
-    back = bfloat16_to_float32(half)[0]
-    if math.isnan(value[0]):
-        assert math.isnan(back)
-        return
-    around = [(bits >> 16) + step & 0xFFFF for step in (0, 1)]
-    lower, upper = (float(bfloat16_to_float32(np.array([b], np.uint16))[0]) for b in around)
-    if math.isfinite(upper) and math.isfinite(lower):
-        distance = [abs(float(value[0]) - lower), abs(float(value[0]) - upper)]
-        nearest = around[distance[1] < distance[0]]
-        expected = around[around[1] % 2 == 0] if distance[0] == distance[1] else nearest
-        assert half[0] == expected
+def test_bfloat16_rounds_to_nearest_even():
+    """As torch does, for any bits: ties, denormals, infinities and all that is between."""
+    torch = pytest.importorskip("torch")
+    bits = np.random.RandomState(0).randint(0, 1 << 32, 300_000, np.uint64).astype(np.uint32)
+    bits[:100_000] = bits[:100_000] & 0xFFFF0000 | 0x8000  # halfway
+    bits[100_000:200_000] ^= (bits[100_000:200_000] ^ 0x8000) & 0xFFFC  # and beside it
+    values = bits.view(np.float32)
+    expected = torch.tensor(values).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    number = ~np.isnan(values)
+    np.testing.assert_array_equal(float32_to_bfloat16(values)[number], expected[number])
+    assert np.isnan(bfloat16_to_float32(float32_to_bfloat16(values[~number]))).all()
 
 
 def test_every_bfloat16_survives():

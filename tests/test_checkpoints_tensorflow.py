@@ -19,8 +19,6 @@ from checkpoint_files import (
     table,
     varint,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from shared import SHARED, needs_shared
 
 from gpt2np.checkpoints import crc32c as ours
@@ -209,11 +207,12 @@ def test_a_block_is_not_read_again_and_again(tmp_path):
 # The checksum.
 
 
-@given(st.binary(max_size=300))
-def test_crc32c_is_that_of_the_definition(data):
-    array = np.frombuffer(data, np.uint8)
-    assert ours.crc32c(array) == crc32c(data)
-    assert ours.masked_crc32c(array) == masked(crc32c(data))
+def test_crc32c_is_that_of_the_definition():
+    random = np.random.RandomState(0)
+    for size in range(300):
+        data = random.randint(0, 256, size).astype(np.uint8)
+        assert ours.crc32c(data) == crc32c(data.tobytes())
+        assert ours.masked_crc32c(data) == masked(crc32c(data.tobytes()))
 
 
 @pytest.mark.parametrize("size", [0, 3, 32_764, 32_765, 32_768, 65_536, 100_001])

@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from gpt2np.checkpoints import foreign, llmc, pytorch, safetensors, sharded, tf_bundle
 from gpt2np.checkpoints.base import Checkpoint, map_file, sibling
@@ -11,7 +11,7 @@ from gpt2np.errors import CheckpointError
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
-READERS: tuple[Any, ...] = (llmc, tf_bundle, pytorch, safetensors)
+READERS: tuple[ModuleType, ...] = (llmc, tf_bundle, pytorch, safetensors)
 
 # The file to open in a folder, the first that is there.
 USUAL = (
@@ -22,7 +22,10 @@ USUAL = (
 
 # Else the only file of these kinds, those beside it that Trainer writes left out.
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index")
-NOT_WEIGHTS = {"training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"}
+NOT_WEIGHTS = {
+    "training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt",
+    "rng_state.pth",
+}  # fmt: skip
 
 # These are looked for last, only to say why they are not read.
 UNREADABLE = (".h5", ".msgpack", ".onnx", ".gguf")
@@ -33,9 +36,16 @@ def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Ch
 
     Parameters
     ----------
-    path : a file of any format that is read, whatever its name; or a folder that holds one.
-    verify : also check the checksums of the tensors where the format has them, which reads
-        the whole file.
+    path : a file of any format that is read, whatever its name; or a folder, of which the file of
+        the first of these names is taken: model.safetensors, pytorch_model.bin (or the index of
+        either), TensorFlow's `checkpoint` or model.ckpt.index, ckpt.pt; else its only checkpoint.
+    verify : also check the checksums of the tensors where the format has them (TensorFlow's, and
+        torch.save's zip), which reads the whole file.
+
+    Returns
+    -------
+    Checkpoint
+        Names and arrays as they are in the file; arrays are views of it, read as they are used.
 
     Raises
     ------
@@ -78,7 +88,7 @@ def _find(path: Path) -> Path:
     """The file to open: for a folder, the usual one; for TensorFlow's names, the index."""
     if path.is_dir():
         path = _find_in_folder(path)
-    with_index = path.with_name(path.name + ".index")
+    with_index = path.parent / f"{path.name}.index"
     if with_index.is_file() and not path.is_file():
         return with_index  # "model.ckpt", as TensorFlow names the set of its files
     if path.name == "checkpoint":

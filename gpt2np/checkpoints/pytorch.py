@@ -116,9 +116,7 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _arrays(
-    path: Path, data: Bytes, spans: Spans, tensors: list[Tensor]
-) -> list[Array]:
+def _arrays(path: Path, data: Bytes, spans: Spans, tensors: list[Tensor]) -> list[Array]:
     """Views of the file for the tensors, of which several may share a storage."""
     size = sum(math.prod(t.shape) * DTYPES[t.storage.dtype].itemsize for t in tensors)
     if size > MAX_SHARING * len(data):
@@ -170,7 +168,7 @@ def _read_zip(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
             raise CheckpointError(f"{path} is damaged: the checksum of {quote(name)} is wrong")
     order = members.get("byteorder")
     if order and data[order.start : order.stop].tobytes() == b"big":
-        raise CheckpointError(f"{path} is big-endian: save it again on a common machine")
+        raise CheckpointError(f"{path} is big-endian: save it again on a little-endian machine")
     pickled = members["data.pkl"]
     top, _ = _unpickle(data[pickled.start : pickled.stop], f"{path}, data.pkl", {})
     inside = [(name.removeprefix("data/"), e) for name, e in members.items() if name[:5] == "data/"]

@@ -38,6 +38,8 @@ RANKS = {code: rank for rank, code in enumerate(CODES)}
 
 MAX_HEADER = 2_000_000  # GPT-2 XL needs some 60,000 bytes
 
+Entry = tuple[int, int, str, tuple[int, ...], str]  # start, stop, dtype, shape, name
+
 
 def recognises(data: Bytes) -> bool:
     return data[8:9].tobytes() == b"{" and 0 in data[:8]
@@ -59,8 +61,7 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{path}: __metadata__ is not a map of strings to strings")
     body = data[8 + length :]
-    entries = [(*_entry(path, name, header[name]), name) for name in header]
-    entries.sort(key=lambda entry: entry[:2])
+    entries = sorted(_entry(path, name, entry) for name, entry in header.items())
     _check_contiguous(path, entries, len(body))
     return Checkpoint(
         "safetensors",
@@ -71,11 +72,8 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     )
 
 
-_Entry = tuple[int, int, str, tuple[int, ...]]
-
-
-def _entry(path: Path, name: str, entry: Any) -> _Entry:
-    """Start, stop, dtype and shape of one tensor, which agree with each other."""
+def _entry(path: Path, name: str, entry: Any) -> Entry:
+    """One tensor's place, dtype and shape, which agree with each other."""
     where = f"{path}: tensor {quote(name)}"
     match entry:
         case {"dtype": str(code), "shape": list(sizes), "data_offsets": [int(start), int(stop)]}:
@@ -90,10 +88,10 @@ def _entry(path: Path, name: str, entry: Any) -> _Entry:
             f"{where}, {code} {list(shape)}, needs {size} bytes "
             f"but its data_offsets are {start} to {stop}"
         )
-    return start, stop, CODES[code], shape
+    return start, stop, CODES[code], shape, name
 
 
-def _check_contiguous(path: Path, entries: list[tuple[int, int, str, Any, str]], size: int) -> None:
+def _check_contiguous(path: Path, entries: list[Entry], size: int) -> None:
     """As the format demands, every byte of the file belongs to exactly one tensor."""
     end = 0
     for start, stop, *_, name in entries:
