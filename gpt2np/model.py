@@ -90,21 +90,28 @@ def forward(
     openai/gpt-2 @ 9b63575, src/model.py, ``model``.
     """
     ids = check_ids(params.config, token_ids)
-    x = hidden(params, ids, cache, probe)
-    return unembed(params, x[:, -1:] if last_only else x, probe)
+    x = hidden(params, ids, cache, probe, last_only=last_only)
+    return unembed(params, x, probe)
 
 
-def hidden(  # [B, T] -> [B, T, D]
-    params: Params, ids: Ids, cache: KVCache | None = None, probe: Probe | None = None
+def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] with last_only
+    params: Params,
+    ids: Ids,
+    cache: KVCache | None = None,
+    probe: Probe | None = None,
+    *,
+    last_only: bool = False,
 ) -> Array:
     """Compute the residual stream after the last block, and add the positions to the cache."""
     config = params.config
     x = embed(params, ids, position_ids(config, ids, cache), probe)
     for i, p in enumerate(params.blocks):
-        x = block(x, p, i, config, cache, scoped(probe, f"h.{i}"))
+        # Of the last block, other positions need only keys and values. A probe sees all of it.
+        last = last_only and probe is None and i == config.n_layer - 1
+        x = block(x, p, i, config, cache, scoped(probe, f"h.{i}"), last_only=last)
     if cache is not None:
         cache.advance(ids.shape[1])
-    return x
+    return x[:, -1:] if last_only else x
 
 
 def embed(params: Params, ids: Ids, positions: Ids, probe: Probe | None = None) -> Array:
@@ -113,28 +120,33 @@ def embed(params: Params, ids: Ids, positions: Ids, probe: Probe | None = None) 
     return tap("wte", params.wte[ids]) + tap("wpe", params.wpe[positions])
 
 
-def block(  # [B, T, D] -> [B, T, D]
-    x: Array, p: Block, i: int, config: Config, cache: KVCache | None, tap: Tap
-) -> Array:
+def block(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
+    x: Array, p: Block, i: int, config: Config, cache: KVCache | None, tap: Tap,
+    *, last_only: bool = False,
+) -> Array:  # fmt: skip
     """One block: attention moves information between positions, the MLP works within each."""
     normed = tap("ln_1", layer_norm(x, p.ln_1, config.layer_norm_epsilon))
-    x = tap("resid_mid", x + self_attention(normed, p.attn, i, config, cache, tap))
+    moved = self_attention(normed, p.attn, i, config, cache, tap, last_only=last_only)
+    x = tap("resid_mid", x[:, -moved.shape[1] :] + moved)
     normed = tap("ln_2", layer_norm(x, p.ln_2, config.layer_norm_epsilon))
     return tap("", x + mlp(normed, p.mlp, config.activation_function, tap))
 
 
-def self_attention(  # [B, T, D] -> [B, T, D]
-    x: Array, p: AttentionParams, i: int, config: Config, cache: KVCache | None, tap: Tap
-) -> Array:
+def self_attention(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
+    x: Array, p: AttentionParams, i: int, config: Config, cache: KVCache | None, tap: Tap,
+    *, last_only: bool = False,
+) -> Array:  # fmt: skip
     """Project to queries, keys and values, attend over the cached and the new positions, and
     project the heads' results back."""
     q, k, v = split_heads(tap("attn.c_attn", linear(x, p.c_attn)), config.n_head)
     q, k, v = tap("attn.q", q), tap("attn.k", k), tap("attn.v", v)
+    if last_only:
+        q = q[:, :, -1:]
     spans = [(slice(None), k, v)] if cache is None else cache.extend(i, k, v)
     scale = config.score_scale(i)
     heads = [attention(q[rows], keys, values, scale, tap) for rows, keys, values in spans]
     z = tap("attn.z", heads[0] if len(heads) == 1 else np.concatenate(heads))  # [B, T, H, K]
-    return tap("attn.c_proj", linear(z.reshape(x.shape), p.c_proj))
+    return tap("attn.c_proj", linear(z.reshape(*z.shape[:2], -1), p.c_proj))
 
 
 def unembed(params: Params, x: Array, probe: Probe | None = None) -> Array:

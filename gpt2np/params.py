@@ -62,7 +62,7 @@ class Params(Mapping[str, Array]):
     >>> from gpt2np.config import Config
     >>> params = Params.random(Config(vocab_size=10, n_ctx=8, n_embd=4, n_head=2, n_layer=1))
     >>> params["h.0.attn.c_attn.weight"].shape, params.n_params
-    ((4, 12), 320)
+    ((4, 12), 324)
     >>> params.blocks[0].attn.c_attn.weight is params["h.0.attn.c_attn.weight"]
     True
     """

@@ -443,7 +443,8 @@ def _word_starts(tokenizer: Tokenizer) -> Ids:
         if i == tokenizer.eot
         or tokenizer.token_bytes(i).decode("utf-8", "ignore")[:1].isspace()
     ]  # fmt: skip
-    return np.asarray(starts, np.intp)
+    ids: Ids = np.array(starts, np.intp)
+    return ids
 
 
 def _word_spans(
