@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpt2np.saving import save
     from gpt2np.scoring import Score, perplexity, score
     from gpt2np.tokenizer import Tokenizer
+    from gpt2np.trace import Trace
 
 __all__ = [
     "CheckpointError",
@@ -43,6 +44,7 @@ __all__ = [
     "Score",
     "Tokenizer",
     "TokenizerError",
+    "Trace",
     "__version__",
     "forward",
     "generate",
@@ -66,6 +68,7 @@ _MODULES = {
     "saving":     ("save",),
     "scoring":    ("Score", "perplexity", "score"),
     "tokenizer":  ("Tokenizer",),
+    "trace":      ("Trace",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,0 +1,143 @@
+"""Named activations: what a forward pass computes on its way, recorded under Hugging Face's names.
+
+A probe is any function (name, array) -> array or None, called at every point of `POINTS`, block
+after block, in order of the flow. What it returns takes the activation's place: that is how to
+ablate, patch or steer. `Trace` is the probe that records.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from gpt2np.config import Config
+from gpt2np.errors import InputError
+from gpt2np.params import Array
+
+# In order of the flow, with their shapes; {i} is the block. Of a cached pass, T counts the new
+# positions and S those it sees.
+POINTS = {
+    "wte":                  "B T D",
+    "wpe":                  "B T D",
+    "h.{i}.ln_1":           "B T D",
+    "h.{i}.attn.c_attn":    "B T 3D",
+    "h.{i}.attn.q":         "B H T K",
+    "h.{i}.attn.k":         "B H T K",
+    "h.{i}.attn.v":         "B H T K",
+    "h.{i}.attn.scores":    "B H T S",  # scaled and masked
+    "h.{i}.attn.pattern":   "B H T S",
+    "h.{i}.attn.z":         "B T H K",
+    "h.{i}.attn.c_proj":    "B T D",
+    "h.{i}.resid_mid":      "B T D",
+    "h.{i}.ln_2":           "B T D",
+    "h.{i}.mlp.c_fc":       "B T F",
+    "h.{i}.mlp.act":        "B T F",
+    "h.{i}.mlp.c_proj":     "B T D",
+    "h.{i}":                "B T D",
+    "ln_f":                 "B T D",
+    "logits":               "B T V",
+}  # fmt: skip
+
+
+def point_names(config: Config) -> list[str]:
+    """List the names of a model's activations, in order of the flow.
+
+    Examples
+    --------
+    >>> names = point_names(Config())
+    >>> len(names), names[:3], names[-1]
+    (184, ['wte', 'wpe', 'h.0.ln_1'], 'logits')
+    """
+    before = [name for name in POINTS if name.startswith("w")]
+    blocks = [name for name in POINTS if name.startswith("h.")]
+    return [
+        *before,
+        *(name.format(i=i) for i in range(config.n_layer) for name in blocks),
+        "ln_f",
+        "logits",
+    ]
+
+
+class Trace(dict[str, Array]):
+    """A dict of name -> activation that fills as it is passed to a forward pass as ``probe=``.
+
+    Parameters
+    ----------
+    patterns : str or iterable of str, optional
+        Which activations to record, as globs: ``"h.*.attn.pattern"``, ``["h.3.*", "ln_f"]``.
+        All unless given.
+    copy : bool
+        Keep copies. Without, the live arrays are kept, which costs nothing; they are views in
+        part, but nothing changes them later.
+
+    Notes
+    -----
+    Of several forward passes, as in `generate`, each name keeps what the last one gave it.
+
+    Examples
+    --------
+    >>> import gpt2np
+    >>> trace = Trace("h.*.attn.pattern")
+    >>> _ = gpt2np.forward(gpt2np.load().params, [[5962, 22307, 25]], probe=trace)
+    >>> sorted(trace)[0], trace["h.0.attn.pattern"].shape
+    ('h.0.attn.pattern', (1, 4, 3, 3))
+    >>> print(trace)                                         # doctest: +ELLIPSIS
+    h.0.attn.pattern  [1, 4, 3, 3]  float32  144 bytes
+    ...
+    4 activations, 576 bytes
+    """
+
+    def __init__(self, patterns: str | Iterable[str] | None = None, *, copy: bool = True) -> None:
+        super().__init__()
+        globs = ["*"] if patterns is None else [patterns] if isinstance(patterns, str) else patterns
+        self._wanted = re.compile("|".join(map(fnmatch.translate, globs)))
+        self._copy = copy
+
+    def __call__(self, name: str, array: Array) -> None:
+        """Record an activation, if its name is wanted."""
+        if self._wanted.match(name):
+            self[name] = array.copy() if self._copy else array
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all activations together."""
+        return sum(array.nbytes for array in self.values())
+
+    def __str__(self) -> str:
+        width = max(map(len, self), default=0)
+        lines = [
+            f"{name:<{width}}  {list(array.shape)}  {array.dtype}  {array.nbytes:,} bytes"
+            for name, array in self.items()
+        ]
+        return "\n".join([*lines, f"{len(self)} activations, {self.nbytes:,} bytes"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the activations to a file: ``.npz`` or ``.safetensors``, by its name.
+
+        Raises
+        ------
+        InputError
+            The name ends otherwise.
+        """
+        save_arrays(path, self)
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
+    """Write named arrays to a .npz or .safetensors file, whole or not at all."""
+    path = Path(path)
+    if path.suffix == ".npz":
+        from gpt2np.files import replacing
+
+        with replacing(path) as file:
+            np.savez(file, allow_pickle=False, **arrays)
+    elif path.suffix == ".safetensors":
+        from gpt2np.checkpoints import safetensors
+
+        safetensors.save(path, arrays)
+    else:
+        raise InputError(f"{path}: activations are saved as .npz or .safetensors")
