@@ -377,7 +377,7 @@ tokens: 7, bytes: 18
 @example("--ids")
 @example("two\nlines\r\n\n")
 @example("<|endoftext|>")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_ids_and_back(text):
     ids = TOKENIZER.encode(text)
     assert out_of("tokenize", "--ids", "--", text) == " ".join(map(str, ids)) + "\n"
