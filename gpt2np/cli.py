@@ -23,6 +23,8 @@ COMMANDS = {
     "generate": "continue a text",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
+    "info": "describe a checkpoint: its format, config, tensors and parameters",
+    "convert": "write a model of any format as a Hugging Face folder",
 }
 
 
