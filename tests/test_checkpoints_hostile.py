@@ -153,7 +153,7 @@ def beside(value):
         (beside(b"]" * 30_000 + b"a" * 29_999), None),
         (b"]" * 30_000, "holds a list"),
         (b"(" * 30_000 + b"t" * 30_000, "holds a tuple"),
-        (b"N" * 300_000, "it has more than 200000 opcodes"),
+        (b"N" * 300_000, "it has more than 300000 opcodes"),
         (b"}r\xff\xff\xff\xff", "holds no tensors"),
         (b"j\xff\xff\xff\xff", "it recalls object 4294967295, which it never stored"),
         (b"X\xff\xff\xff\xffabc", "it ends too early"),

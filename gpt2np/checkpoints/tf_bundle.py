@@ -32,7 +32,7 @@ FOOTER = 48
 TRAILER = 5  # of a block: how it is compressed, and its checksum
 
 # GPT-2 XL with its optimizer: 1,700 entries in 120,000 bytes and 30 blocks; names of 30 bytes.
-MAX_INDEX, MAX_BLOCKS, MAX_NAME = 4_000_000, 1_000, 256
+MAX_INDEX, MAX_BLOCKS, MAX_NAME = 500_000, 500, 256
 
 # tensorflow/core/framework/types.proto
 CODES = {

@@ -13,7 +13,7 @@ from typing import Any
 from gpt2np.checkpoints.base import Bytes, quote
 from gpt2np.errors import CheckpointError
 
-MAX_OPCODES = 200_000  # GPT-2 XL with its optimizer takes some 80,000
+MAX_OPCODES = 300_000  # GPT-2 XL with its optimizer takes some 80,000
 
 
 def load(
