@@ -26,7 +26,7 @@ def shapes_of(config):
 ], ids=lambda config: f"{config.n_layer}x{config.n_embd}")  # fmt: skip
 def test_names_shapes_and_order_are_hugging_faces(config):
     torch = pytest.importorskip("torch")
-    from huggingface import hf_config, transformers  # noqa: PLC0415
+    from huggingface import hf_config, transformers
 
     with torch.device("meta"):
         model = transformers.GPT2LMHeadModel(hf_config(config))
