@@ -228,7 +228,9 @@ class _Run:
         config, cache = self.model.config, self.cache
         room, what, help = config.n_ctx, "model's context", "or set on_full='slide'"
         if cache is not None:
-            if cache.keys[:, :, :, 0].shape != (config.n_layer, 1, config.n_head, config.head_width):
+            L, B, H, _, K = cache.keys.shape
+            fits = config.n_layer, 1, config.n_head, config.head_width
+            if fits != (L, B, H, K) or cache.keys.dtype != self.model.params.dtype:
                 raise InputError(f"{cache!r} is not a cache of one sequence for this model")
             if cache.capacity < room:
                 room, what, help = cache.capacity, "cache's capacity", "or make it larger"

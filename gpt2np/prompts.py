@@ -46,7 +46,7 @@ def prompt_ids(model: Model, prompt: Any) -> Ids:
         if tokenizer is None:
             raise InputError("the model has no tokenizer: give the prompt as token ids")
         prompt = tokenizer.encode(prompt)
-    if not np.size(prompt):
+    if prompt.size == 0 if isinstance(prompt, np.ndarray) else not prompt:
         if tokenizer is None or tokenizer.eot is None:
             raise InputError(
                 "an empty prompt starts from <|endoftext|>, which this model does not have: "
