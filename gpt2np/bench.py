@@ -73,7 +73,7 @@ def measure(
     >>> from gpt2np.config import Config
     >>> params = Params.random(Config(vocab_size=10, n_ctx=8, n_embd=4, n_head=2, n_layer=1))
     >>> speed = measure(params, batch=2, new=3, cached=5, seconds=0.01)
-    >>> 0 < speed.tokens_per_second < speed.limit_tokens_per_second
+    >>> speed.fraction == speed.limit_seconds / speed.seconds
     True
     """
     cache = KVCache(params, batch, cached + new)

@@ -122,9 +122,7 @@ def check(made: Any, new: int) -> None:
 
 @cache
 def contender(kind: str, folder: Path) -> Contender | None:
-    """Load a contender once; None where it is not installed."""
-    if kind == "gpt2np":
-        return GPT2NumPy(folder)
+    """Load a peer once; None where it is not installed."""
     if find_spec(NAMES[kind][1]) is None or find_spec("torch") is None:
         return None
     if kind == "hf":

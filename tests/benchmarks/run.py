@@ -17,12 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from contenders import NAMES, Contender, Ids, contender, write_model
-from timing import best, machine, markdown, medians, restart, seconds
+from contenders import NAMES, Contender, GPT2NumPy, Ids, contender, write_model
+from timing import HEADER, Row, first_output, in_turn, machine, markdown, restart, timed
 
 import gpt2np
 from gpt2np.bench import n_threads, products
@@ -31,43 +34,10 @@ TOKENS = np.random.default_rng(1).integers(0, 50257, (64, 1024))
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table; a peer that is not installed has no numbers."""
-
-    work: str
-    against: str
-    unit: str
-    target: float
-    ours: float = 0.0
-    theirs: float = 0.0
-    at_most: bool = False  # the target is a limit to the cost ours / theirs
-    missing: bool = False
-
-    @property
-    def ratio(self) -> float:
-        """How many times better gpt2np is; where the target is a limit, the cost."""
-        slower = self.ours / self.theirs
-        return slower if self.at_most or "/s" in self.unit else 1 / slower
-
-    def cells(self) -> list[str]:
-        target = f"{'<=' if self.at_most else '>='} {self.target:g}"
-        if self.missing:
-            return [self.work, "", self.against, "not installed", "", target, ""]
-        reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
-        return [
-            self.work, f"{self.ours:.4g} {self.unit}", self.against,
-            f"{self.theirs:.4g} {self.unit}", f"{self.ratio:.2f}", target,
-            "yes" if reached else "no",
-        ]  # fmt: skip
-
-
-HEADER = ("work", "gpt2np", "against", "theirs", "ratio", "target", "reached")
-
-
-@dataclass(frozen=True)
 class Setting:
-    """Where the model is, and how much time there is."""
+    """The model, where it is, and how much time there is."""
 
+    ours: GPT2NumPy
     folder: Path
     quick: bool
 
@@ -78,19 +48,15 @@ class Setting:
     def new(self) -> int:
         return 32 if self.quick else 128
 
-    @property
-    def params(self) -> gpt2np.Params:
-        ours = contender("gpt2np", self.folder)
-        return ours.params  # type: ignore[union-attr,attr-defined]
-
     def compare(
         self, work: str, do: Callable[[Contender], object], targets: dict[str, float],
         *, rounds: int, tokens: int = 0,
     ) -> Iterator[Row]:  # fmt: skip
         """Time gpt2np and peers in turn: as tokens per second where tokens are given."""
-        loaded = {kind: contender(kind, self.folder) for kind in ("gpt2np", *targets)}
-        works = {kind: lambda c=c: do(c) for kind, c in loaded.items() if c is not None}
-        times = best(works, self.rounds(rounds))
+        peers = {kind: contender(kind, self.folder) for kind in targets}
+        loaded = {"gpt2np": self.ours, **peers}
+        works = {kind: timed(partial(do, c)) for kind, c in loaded.items() if c is not None}
+        times = in_turn(works, self.rounds(rounds))
 
         def shown(kind: str) -> float:
             return tokens / times[kind] if tokens else times[kind]
@@ -113,16 +79,18 @@ def decode(s: Setting) -> Iterator[Row]:
 
 def floor(s: Setting) -> Iterator[Row]:
     """Every step of a decoding is followed by the products alone, on the same weights."""
-    alone = products(s.params, 1, head_rows=1)
-    steps = Steps(s.params, 64)
-    times = medians({"step": steps.next, "floor": alone}, s.new)
-    yield Row("decode, 64 + 128 tokens", "its matrix-vector products alone", "tokens/s", 0.95,
+    alone = products(s.ours.params, 1, head_rows=1)
+    steps = Steps(s.ours.params, 64)
+    times = in_turn({"step": timed(steps.next), "floor": timed(alone)}, s.new,
+                    pause=0, statistic=median)  # fmt: skip
+    yield Row(f"decode, 64 + {s.new} tokens", "its matrix-vector products alone", "tokens/s", 0.95,
               1 / times["step"], 1 / times["floor"])  # fmt: skip
 
 
 def long(s: Setting) -> Iterator[Row]:
-    near, far = Steps(s.params, 64), Steps(s.params, 900)
-    times = medians({"near": near.next, "far": far.next}, min(s.new, 100))
+    near, far = Steps(s.ours.params, 64), Steps(s.ours.params, 900)
+    times = in_turn({"near": timed(near.next), "far": timed(far.next)}, min(s.new, 100),
+                    pause=0, statistic=median)  # fmt: skip
     yield Row("decode at 900 cached", "itself at 64", "tokens/s", 0.85,
               1 / times["far"], 1 / times["near"])  # fmt: skip
 
@@ -157,10 +125,9 @@ def prefill(s: Setting, length: int) -> Iterator[Row]:
         work, lambda c: c.prefill(ids),
         {"hf": 1.7, "ct2-float32": 1.0 if length == 512 else 1.1}, rounds=6,
     )  # fmt: skip
-    ours = contender("gpt2np", s.folder)
-    assert ours is not None
-    works = {"ours": lambda: ours.prefill(ids), "floor": products(s.params, length, head_rows=0)}
-    times = best(works, s.rounds(6))
+    alone = products(s.ours.params, length, head_rows=0)
+    works = {"ours": timed(partial(s.ours.prefill, ids)), "floor": timed(alone)}
+    times = in_turn(works, s.rounds(6))
     yield Row(work, "its layers' products alone", "s", 0.75, times["ours"], times["floor"])
 
 
@@ -186,13 +153,22 @@ print(tokenizer.decode(made[0, -1]), flush=True)
 
 
 def cold_start(s: Setting) -> Iterator[Row]:
-    work = "process start to first token"
+    folder = str(s.folder)
+    python = [sys.executable, "-c"]
+    commands = {
+        "process start to first token": [*python, OURS, folder],
+        "gpt2np generate, to first token": [
+            sys.executable, "-m", "gpt2np", "generate", "--no-echo", "-m", folder,
+            "-n", "1", "-t", "0", "Hello",
+        ],
+    }  # fmt: skip
     if contender("hf", s.folder) is None:
-        yield Row(work, NAMES["hf"][0], "s", 8, missing=True)
+        yield from (Row(work, NAMES["hf"][0], "s", 8, missing=True) for work in commands)
         return
-    times = best({"ours": lambda: script(OURS, s), "theirs": lambda: script(THEIRS, s)},
-                 s.rounds(4))  # fmt: skip
-    yield Row(work, NAMES["hf"][0], "s", 8, times["ours"], times["theirs"])
+    works = {**commands, "theirs": [*python, THEIRS, folder]}
+    times = in_turn({name: partial(first_output, w) for name, w in works.items()}, s.rounds(4))
+    for work in commands:
+        yield Row(work, NAMES["hf"][0], "s", 8, times[work], times["theirs"])
 
 
 def script(code: str, s: Setting) -> str:
@@ -209,11 +185,11 @@ def import_time(s: Setting) -> Iterator[Row]:
         "gpt2np": "import gpt2np",
         "used":   "from gpt2np import load, generate",
     }  # fmt: skip
-    times = dict.fromkeys(codes, float("inf"))
-    for _ in range(5 if s.quick else 30):
-        for name, code in codes.items():
-            command = [sys.executable, "-c", code]
-            times[name] = min(times[name], seconds(lambda c=command: subprocess.run(c, check=True)))
+    runs = {
+        name: timed(partial(subprocess.run, [sys.executable, "-c", code], check=True))
+        for name, code in codes.items()
+    }
+    times = in_turn(runs, 5 if s.quick else 30, pause=0)
     cost = {name: 1000 * (taken - times["bare"]) for name, taken in times.items()}
     for name in ("gpt2np", "used"):
         yield Row(codes[name], codes["numpy"], "ms", 1.3, cost[name], cost["numpy"], at_most=True)
@@ -231,9 +207,18 @@ print(peak_memory())
 def memory(s: Setting) -> Iterator[Row]:
     """Peak of resident memory, the pages of the mapped file among it."""
     ours = int(script(PEAK, s)) / 1e6
-    weights = sum(array.nbytes for array in s.params.values()) / 1e6
+    weights = sum(array.nbytes for array in s.ours.params.values()) / 1e6
     yield Row("peak memory, load + 128 tokens", f"its weights ({weights:.0f} MB) + 120 MB", "MB",
               1, ours, weights + 120, at_most=True)  # fmt: skip
+
+
+def tokenizer(s: Setting) -> Iterator[Row]:
+    """What bench_tokenizer.py measures."""
+    if find_spec("bench_tokenizer") is None:
+        return
+    import bench_tokenizer
+
+    yield from bench_tokenizer.rows(quick=s.quick)
 
 
 SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
@@ -248,6 +233,7 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "cold-start":   cold_start,
     "import":       import_time,
     "memory":       memory,
+    "tokenizer":    tokenizer,
 }  # fmt: skip
 
 
@@ -265,9 +251,9 @@ def main() -> None:
     sections = {name: run for name, run in SECTIONS.items() if name.startswith(prefixes)}
     rows = []
     with nullcontext(arguments.folder) if arguments.folder else TemporaryDirectory() as folder:
-        setting = Setting(Path(folder), arguments.quick)
-        if not (setting.folder / "config.json").exists():
-            write_model(setting.folder)
+        if not (Path(folder) / "config.json").exists():
+            write_model(Path(folder))
+        setting = Setting(GPT2NumPy(Path(folder)), Path(folder), arguments.quick)
         for name, run in sections.items():
             start = time.perf_counter()
             for row in run(setting):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import platform
-import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from gpt2np import bench
@@ -35,31 +36,78 @@ def restart(threads: int) -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
+def in_turn(
+    works: Mapping[str, Callable[[], float]],
+    rounds: int,
+    *,
+    pause: float = PAUSE,
+    statistic: Callable[[list[float]], float] = min,
+) -> dict[str, float]:
+    """Call functions that each give a time, in turn: A B C A B C ...; sum up the times of each."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            if pause:
+                gc.collect()
+                time.sleep(pause)
+            times[name].append(work())
+    return {name: statistic(taken) for name, taken in times.items()}
+
+
+def timed(work: Callable[[], object]) -> Callable[[], float]:
+    """Make a function that calls `work` and gives the seconds it took."""
+
+    def timed_work() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return timed_work
+
+
+def first_output(command: Sequence[str]) -> float:
+    """Start a process and give the seconds until the first byte of its output."""
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        found = process.stdout.read(1) if process.stdout else b""
+        taken = time.perf_counter() - start
+    if not found or process.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}")
+    return taken
 
 
-def best(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The shortest of `rounds` times of each work, all taken in turn: A B C A B C ..."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            gc.collect()
-            time.sleep(PAUSE)
-            times[name].append(seconds(work))
-    return {name: min(taken) for name, taken in times.items()}
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; a peer that is not installed has no numbers."""
+
+    work: str
+    against: str
+    unit: str
+    target: float
+    ours: float = 0.0
+    theirs: float = 0.0
+    at_most: bool = False  # the target is a limit to the cost ours / theirs
+    missing: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """How many times better gpt2np is; where the target is a limit, the cost."""
+        quotient = self.ours / self.theirs
+        return quotient if self.at_most or "/s" in self.unit else 1 / quotient
+
+    def cells(self) -> list[str]:
+        target = f"{'<=' if self.at_most else '>='} {self.target:g}"
+        if self.missing:
+            return [self.work, "", self.against, "not installed", "", target, ""]
+        reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        return [
+            self.work, f"{self.ours:.4g} {self.unit}", self.against,
+            f"{self.theirs:.4g} {self.unit}", f"{self.ratio:.2f}", target,
+            "yes" if reached else "no",
+        ]  # fmt: skip
 
 
-def medians(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median time of each work, all taken in turn without a pause between."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            times[name].append(seconds(work))
-    return {name: statistics.median(taken) for name, taken in times.items()}
+HEADER = ("work", "gpt2np", "against", "theirs", "ratio", "target", "reached")
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
