@@ -185,6 +185,9 @@ def test_what_is_not_plain_is_no_metadata(tmp_path):
     laughs = "ha"
     for _ in range(40):
         laughs = [laughs, laughs]
+    deep = []
+    for _ in range(100):
+        deep = [deep]
     value = {
         "w": torch.ones(2),
         "plain": {"a": [1, 2.5, None, ("b", True)], "size": torch.ones(2, 3).shape},
@@ -192,6 +195,7 @@ def test_what_is_not_plain_is_no_metadata(tmp_path):
         "type": torch.bfloat16,
         "history": list(range(20_000)),
         "cycle": cycle,
+        "deep": deep,
         "laughs": laughs,
         "tensors": [torch.ones(2)],
         7: "seven",
@@ -205,8 +209,8 @@ def test_what_is_not_plain_is_no_metadata(tmp_path):
     }
 
 
-def test_reads_what_save_pretrained_shards(tmp_path):
-    """transformers no longer writes .bin; this is its index of a state dict cut in two."""
+def test_reads_shards(tmp_path):
+    """As save_pretrained cut them while it wrote .bin, which it has not done since version 5."""
     state = NanoGPT().state_dict()
     names = list(state)
     files = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
