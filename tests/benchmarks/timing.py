@@ -71,6 +71,7 @@ def first_output(command: Sequence[str]) -> float:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         found = process.stdout.read(1) if process.stdout else b""
         taken = time.perf_counter() - start
+        process.communicate()
     if not found or process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}")
     return taken
