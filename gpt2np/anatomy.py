@@ -163,7 +163,7 @@ COMPONENTS = (
         "stored [in, out], the other way round than torch's nn.Linear.",
         "src/model.py lines 51-57, conv1d; line 103, attn", "GPT2Attention.c_attn",
         ATTENTION_PAPER, "gpt2np.layers:linear", flops="2*B*T*D*3*D + B*T*3*D", per_layer=1,
-        tensors="attn.c_attn", also=("c_attn", "qkv"),
+        tensors="attn.c_attn", also=("c_attn", "qkv", "attn.q", "attn.k", "attn.v", "q", "k", "v"),
     ),
     Component(
         "attn.scores", "attention scores", "q [B, H, T, K], k [B, H, S, K]", "[B, H, T, S]",
@@ -214,14 +214,16 @@ COMPONENTS = (
         "ln_2", "LayerNorm before the MLP", "[B, T, D]", "[B, T, D]",
         "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
         r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "The same as ln_1, with a gain and bias of its own.",
+        "The same as ln_1, with a gain and bias of its own. It reads the stream after attention has "
+        "added to it.",
         "src/model.py lines 28-39, norm", "GPT2Block.ln_2", LAYER_NORM_PAPER,
         "gpt2np.layers:layer_norm", flops="8*B*T*D", per_layer=1, tensors="ln_2",
     ),
     Component(
         "mlp.c_fc", "MLP, up", "[B, T, D]", "[B, T, F]",
         "x W + b", r"x W + b",
-        "Each position by itself is mapped to F = 4 D numbers: patterns that it is tested for.",
+        "Each position by itself is mapped to F = 4 D numbers. They can be read as patterns that "
+        "the position is tested for.",
         "src/model.py line 119, mlp", "GPT2MLP.c_fc", PAPER,
         "gpt2np.layers:linear", flops="2*B*T*D*F + B*T*F", per_layer=1, tensors="mlp.c_fc",
         also=("c_fc", "mlp"),
@@ -239,7 +241,8 @@ COMPONENTS = (
     Component(
         "mlp.c_proj", "MLP, down", "[B, T, F]", "[B, T, D]",
         "x W + b", r"x W + b",
-        "What the patterns that were found add to the residual stream.",
+        "Maps back from F to D. Each row of W is what one of the patterns, where it is found, adds "
+        "to the residual stream.",
         "src/model.py line 120, mlp", "GPT2MLP.c_proj", PAPER,
         "gpt2np.layers:linear", flops="2*B*T*F*D + B*T*D", per_layer=1, tensors="mlp.c_proj",
     ),
@@ -247,7 +250,8 @@ COMPONENTS = (
         "ln_f", "final LayerNorm", "[B, T, D]", "[B, T, D]",
         "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
         r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "The residual stream after the last block is normalised once more before it is read.",
+        "The residual stream after the last block is normalised once more before it is read. The "
+        "first GPT normalised after each step instead, and had no need of this.",
         "src/model.py line 168, model", "GPT2Model.ln_f", PAPER,
         "gpt2np.layers:layer_norm", flops="8*B*T*D", tensors="ln_f", also=("final_norm",),
     ),
@@ -255,7 +259,8 @@ COMPONENTS = (
         "logits", "tied projection", "[B, T, D]", "[B, T, V]",
         "h wteᵀ", r"h\, W_{te}^\top",
         "The logit of a token is the dot product of the final state with the token's own "
-        "embedding: no new parameters, unless the model has a head of its own (lm_head).",
+        "embedding. So the projection has no parameters, unless the model has a head of its own "
+        "(lm_head).",
         "src/model.py lines 170-173, model", "GPT2LMHeadModel.lm_head", TYING_PAPER,
         "gpt2np.model:unembed", flops="2*B*T*D*V", tensors="lm_head",
         also=("lm_head", "tied_projection", "projection", "unembed"),

@@ -21,8 +21,10 @@ from gpt2np.version import __version__
 # only when it is the one to run.
 COMMANDS = {
     "generate": "continue a text",
+    "score": "tell how likely texts are, by token or by word",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
+    "explain": "show the architecture and its exact account, or one component of it",
     "info": "describe a checkpoint: its format, config, tensors and parameters",
     "convert": "write a model of any format as a Hugging Face folder",
 }

@@ -1,0 +1,148 @@
+"""gpt2np explain: the architecture with its exact account, or one component in full."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import InputError
+from gpt2np.loading import Opened, inspect
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("component", nargs="?", metavar="COMPONENT",
+                        help=", ".join(component.name for component in COMPONENTS))
+    parser.add_argument("-m", "--model", metavar="SOURCE", default="gpt2",
+                        help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
+                             "which no weights are needed; or a checkpoint, whose tensors are "
+                             "counted (gpt2)")  # fmt: skip
+    parser.add_argument("-B", type=int, default=1, metavar="B", help="sequences (1)")
+    parser.add_argument("-T", type=int, metavar="T", help="new positions (the whole context)")
+    parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
+    parser.add_argument("--latex", action="store_true", help="give formulas in LaTeX")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON")
+    shape.add_argument("--markdown", action="store_true", help="print Markdown")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the table, or the sheet of the component."""
+    opened = None if args.model in PRESETS else inspect(args.model)
+    config = opened.reading.params.config if opened else PRESETS[args.model]
+    account = ledger(config, B=args.B, T=args.T, S=args.S)
+    if args.component:
+        wanted = find(args.component)
+        row = next(row for row in account.rows if row.component is wanted)
+        print(_as_json(row, account) if args.json else sheet(row, account, latex=args.latex))
+    elif args.json:
+        rows = [json.loads(_as_json(row, account)) for row in account.rows]
+        print(json.dumps({"components": rows, **totals(account, opened)}))
+    else:
+        print(table(account, markdown=args.markdown))
+        print()
+        print("\n".join(f"{name}: {value}" for name, value in totals(account, opened).items()))
+
+
+def table(account: Ledger, *, markdown: bool = False) -> str:
+    """Lay out the flow as a table."""
+    header = ("component", "in", "out", "calculation", "parameters each", "times", "total")
+    rows = [
+        (
+            f"{row.component.name}: {row.component.title}", row.component.takes,
+            row.component.gives, row.component.formula, row.calculation,
+            str(row.instances), f"{row.total:,}",
+        )
+        for row in account.rows
+    ]  # fmt: skip
+    last = ("all", "", "", "", account.formula, "", f"{account.n_params:,}")
+    lines: list[tuple[str, ...]] = [header, *rows, last]
+    if markdown:
+        rule = "|".join(["", *["---"] * len(header), ""])
+        text = [f"| {' | '.join(line)} |" for line in lines]
+        return "\n".join([text[0], rule, *text[1:]])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
+    """Sum up: parameters by the table, by the formula and as counted, and the cost of the run."""
+    symbols = ", ".join(f"{name}={value}" for name, value in account.symbols.items())
+    facts: dict[str, Any] = {
+        "symbols": symbols,
+        "parameters by the table": f"{account.n_params:,}",
+        "parameters by the formula": f"{account.formula} = {account.formula_value:,}",
+    }
+    if opened is not None:
+        params = opened.reading.params
+        counted = sum(array.size for array in params.values())
+        if counted != account.n_params:
+            raise InputError(f"{opened.name} holds {counted:,} parameters, and not "
+                             f"{account.n_params:,}")  # fmt: skip
+        facts["parameters counted"] = f"{counted:,} in {len(params)} tensors of {opened.name}"
+        facts["buffers and copies, not counted"] = ", ".join(opened.reading.dropped) or "none"
+    return {
+        **facts,
+        "floating-point operations of the run": f"{account.flops:,}",
+        "bytes read to decode a token": f"{account.bytes_read_per_token:,}",
+        "cache bytes per position": f"{account.cache_bytes_per_token:,}",
+    }
+
+
+def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
+    """Lay out all that there is to know about one component."""
+    component = row.component
+    parameters = "none"
+    if row.each:
+        parameters = f"{row.calculation} = {row.each:,}"
+        if row.instances > 1:
+            parameters += f"; {row.instances} of them, {row.total:,}"
+    facts = {
+        "formula": component.latex if latex else component.formula,
+        "in": f"{component.takes}{numbers(component.takes, account)}",
+        "out": f"{component.gives}{numbers(component.gives, account)}",
+        "parameters": parameters,
+        "operations": f"{row.flops:,}" if row.flops else "none",
+        "here": component.code,
+        "sources": "; ".join(component.sources),
+    }
+    lines = [f"{component.name}: {component.title}", ""]
+    for name, value in facts.items():
+        lines += textwrap.wrap(value, 96, initial_indent=f"{name:<12}", subsequent_indent=" " * 12)
+    return "\n".join([*lines, "", *textwrap.wrap(component.explanation, 96)])
+
+
+def numbers(shape: str, account: Ledger) -> str:
+    """Give a shape in numbers, behind the one in symbols.
+
+    >>> numbers("[B, T, 3D]", ledger(Config(), T=5))
+    ' = [1, 5, 2304]'
+    """
+    if "[" not in shape:
+        return ""
+    parts = [part.split("]")[0].split(", ") for part in shape.split("[")[1:]]
+    known = [
+        "[" + ", ".join(str(account.symbols[symbol]) for symbol in part) + "]" for part in parts
+    ]
+    return f" = {', '.join(known)}"
+
+
+def _as_json(row: Account, account: Ledger) -> str:
+    component = row.component
+    return json.dumps({
+        "name": component.name, "title": component.title,
+        "takes": component.takes, "gives": component.gives,
+        "takes_numbers": numbers(component.takes, account).removeprefix(" = "),
+        "gives_numbers": numbers(component.gives, account).removeprefix(" = "),
+        "formula": component.formula, "latex": component.latex,
+        "calculation": row.calculation, "parameters_each": row.each, "instances": row.instances,
+        "parameters": row.total, "flops": row.flops, "explanation": component.explanation,
+        "sources": component.sources, "code": component.code,
+    })  # fmt: skip

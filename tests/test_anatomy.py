@@ -1,0 +1,199 @@
+"""The ledger: counts against the weights and Hugging Face, sources against what they name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gpt2np
+from gpt2np.anatomy import COMPONENTS, evaluate, find, ledger
+from gpt2np.cli import main
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import InputError
+from gpt2np.trace import POINTS
+
+# Published: pretrained-goldens.json, parameters_tied.
+PUBLISHED = {
+    "distilgpt2": 81_912_576,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_table_and_formula_give_the_published_count(name):
+    account = ledger(PRESETS[name])
+    assert account.n_params == account.formula_value == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_counts_equal_hugging_faces(name):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    c = PRESETS[name]
+    with torch.device("meta"):
+        model = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(n_layer=c.n_layer, n_embd=c.n_embd, n_head=c.n_head)
+        )
+    assert ledger(c).n_params == model.num_parameters()
+
+
+@pytest.mark.parametrize("config", [
+    Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, n_inner=11),
+    Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, tie_word_embeddings=False),
+])  # fmt: skip
+def test_counts_equal_the_tensors(config):
+    params = gpt2np.Params.random(config)
+    account = ledger(config)
+    assert account.n_params == account.formula_value == params.n_params
+    assert account.n_params == sum(array.size for array in params.values())
+
+
+def test_each_component_counts_its_own_tensors():
+    config = Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=2, tie_word_embeddings=False)
+    params = gpt2np.Params.random(config)
+    for row in ledger(config).rows:
+        prefix = row.component.tensors
+        if prefix:
+            names = [n for n in params if n.rsplit(".", 1)[0].removeprefix("h.0.") == prefix]
+            assert row.each == sum(params[n].size for n in names), row.component.name
+        else:
+            assert row.total == 0
+
+
+def test_operations_are_those_of_the_matrix_products():
+    """Against a count that knows nothing of the ledger: 2 for each weight and position, and the
+    two products of attention."""
+    config = PRESETS["gpt2"]
+    account = ledger(config, B=2, T=10, S=30)
+    blocks = 12 * config.n_layer * config.n_embd**2
+    products = 2 * 2 * 10 * (blocks + config.vocab_size * config.n_embd)
+    products += 2 * 2 * (2 * 10 * 30 * config.n_embd) * config.n_layer
+    elementwise = account.flops - products
+    assert 0 < elementwise < 0.01 * products
+
+
+def test_bytes_read_are_the_weights_a_token_needs():
+    config = PRESETS["gpt2"]
+    account = ledger(config, T=1, S=100)
+    weights = sum(
+        array_size
+        for name, array_size in ((n, s) for n, s in _sizes(config).items() if n != "wpe.weight")
+    )
+    rows = 2 * config.n_embd  # of wte and wpe, looked up
+    cache = 2 * config.n_layer * config.n_embd * 100
+    assert account.bytes_read_per_token == 4 * (weights + rows + cache)
+
+
+def _sizes(config):
+    from math import prod
+
+    from gpt2np.schema import tensors
+
+    return {name: prod(shape) for name, shape, _ in tensors(config)}
+
+
+def test_every_activation_has_its_component():
+    names = {component.name for component in COMPONENTS}
+    for point in POINTS:
+        name = point.removeprefix("h.{i}.")
+        if point != "h.{i}":
+            assert find(name).name in names
+
+
+def test_names_and_aliases_are_found():
+    for name in ("wpe", "wte", "tokenizer", "dropout", "ln", "attention", "scores", "mlp",
+                 "residual", "final norm", "tied projection", "cache", "sampling"):  # fmt: skip
+        assert find(name) in COMPONENTS
+    with pytest.raises(InputError, match=r"no component 'nonsense'; there are tokenizer, wte"):
+        find("nonsense")
+
+
+def test_our_line_numbers_are_where_the_functions_are():
+    root = Path(gpt2np.__file__).parent.parent
+    for component in COMPONENTS:
+        place, name = component.code.split(" ")
+        path, line = place.split(":")
+        text = (root / path).read_text(encoding="utf-8").splitlines()
+        found = text[int(line) - 1 : int(line) + 2]
+        assert any(f"def {name.split('.')[-1]}(" in t for t in found), component.name
+        assert f"def {name.split('.')[-1]}(" in component.source_text
+
+
+def test_hugging_faces_attributes_exist():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.gpt2 import modeling_gpt2
+
+    with torch.device("meta"):
+        model = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=5,
+                                    bos_token_id=None, eos_token_id=None)
+        )  # fmt: skip
+    instances = {type(module).__name__: module for module in model.modules()}
+    for component in COMPONENTS:
+        owner, _, attribute = component.huggingface.partition(".")
+        assert hasattr(modeling_gpt2, owner) or hasattr(transformers, owner), component.name
+        if attribute:
+            assert hasattr(instances[owner], attribute), component.name
+
+
+def test_explanations_are_two_to_five_sentences():
+    for component in COMPONENTS:
+        if component.name in ("ln_2", "mlp.c_fc", "mlp.c_proj", "ln_f"):
+            continue  # each says only what differs from its like
+        sentences = component.explanation.replace("...", "").count(". ") + 1
+        assert 2 <= sentences <= 5, component.name
+
+
+def test_dropout_is_marked_as_the_identity():
+    assert "identity" in find("dropout").explanation
+    assert "training only" in find("dropout").title
+
+
+def test_bad_runs_are_refused():
+    with pytest.raises(InputError, match="T=2000 and S=2000"):
+        ledger(Config(), T=2000)
+    with pytest.raises(InputError, match="B is 0"):
+        ledger(Config(), B=0)
+    with pytest.raises(InputError, match="not a sum or product"):
+        evaluate("D - 1", {"D": 2})
+    with pytest.raises(InputError, match="not a sum or product"):
+        evaluate("__import__('os')", {"D": 2})
+
+
+def test_command_prints_the_account(capsys):
+    assert main(["explain"]) == 0
+    text = capsys.readouterr().out
+    assert "V*D + n_ctx*D + L*(12*D*D + 13*D) + 2*D = 124,439,808" in text
+    assert "D*3D + 3D = 768*2304 + 2304" in text
+
+
+def test_command_counts_a_checkpoint(capsys, tmp_path):
+    config = Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3)
+    model = gpt2np.Model(gpt2np.Params.random(config))
+    gpt2np.save(model, tmp_path)
+    assert main(["explain", "-m", str(tmp_path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["parameters counted"].startswith(f"{model.params.n_params:,} in 40 tensors")
+    assert sum(c["parameters"] for c in facts["components"]) == model.params.n_params
+
+
+@pytest.mark.parametrize("component", [c.name for c in COMPONENTS])
+def test_command_shows_a_sheet(component, capsys):
+    assert main(["explain", component, "-T", "5"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{component}: ")
+    assert find(component).code in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert main(["explain", component, "--latex"]) == 0
+    assert find(component).latex.split()[0] in capsys.readouterr().out
+
+
+def test_readme_shows_the_table(capsys):
+    assert main(["explain", "--markdown"]) == 0
+    table = capsys.readouterr().out.split("\n\n")[0]
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert table in readme
