@@ -126,9 +126,13 @@ def test_measuring_passes_over_the_positions_it_is_given(monkeypatch):
         seen.add((*ids.shape, cache.length, cache.capacity, last_only))
         return real(params, ids, cache, last_only=last_only)
 
+    limits = []
     monkeypatch.setattr(bench, "forward", watched)
+    monkeypatch.setattr(bench, "products", lambda _, rows, head_rows: (
+        limits.append((rows, head_rows)) or (lambda: None)))  # fmt: skip
     bench.measure(params, batch=3, new=5, cached=7, seconds=0.05)
     assert seen == {(3, 5, 7, 12, True)}
+    assert limits == [(15, 3)]
 
 
 def test_times_are_taken_in_turn():
