@@ -25,6 +25,7 @@ COMMANDS = {
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
     "explain": "show the architecture and its exact account, or one component of it",
+    "bench": "measure how fast a model is here, and how fast it could be",
     "info": "describe a checkpoint: its format, config, tensors and parameters",
     "convert": "write a model of any format as a Hugging Face folder",
 }

@@ -62,7 +62,7 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
     def normalise(x: Array, out: Array | None) -> Array:
         D = x.shape[-1]
         x = x - np.add.reduce(x, -1, keepdims=True) / D
-        variance = np.vecdot(x, x)[..., None] / D
+        variance = np.vecdot(x, x, keepdims=True) / D
         x *= (variance + epsilon) ** -0.5
         x *= p.weight
         return np.add(x, p.bias, out=out)
@@ -184,6 +184,8 @@ def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
     if H * T * S <= SCORE_BLOCK or tap is not untapped:
         z: Array = attend(q, k, v, scale, tap).swapaxes(1, 2)
         return z
+    if not k[0, 0].flags.c_contiguous:  # cut out of c_attn's rows, from where BLAS is slower
+        k, v = k.copy(), v.copy()
     z = np.empty((B, T, H, K), q.dtype)
     n = max(1, SCORE_BLOCK // (min(T, QUERY_BLOCK) * S))
     for b, heads in [(b, slice(h, h + n)) for b in range(B) for h in range(0, H, n)]:

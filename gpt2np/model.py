@@ -208,7 +208,7 @@ def check_ids(config: Config, token_ids: TokenIds) -> Ids:
             f"token_ids has shape {list(ids.shape)}: give at least one token (an empty text "
             "starts from <|endoftext|>, id 50256)"
         )
-    if not np.issubdtype(ids.dtype, np.integer):
+    if ids.dtype.kind not in "iu":
         raise InputError(f"token_ids is of dtype {ids.dtype}; token ids are integers")
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= config.vocab_size:
