@@ -91,7 +91,8 @@ def generate(
     on_full : {"refuse", "slide"}
         What to do if the prompt and `max_new_tokens` are more than the model's context. "slide"
         goes on: where the context is full, its last half is read again as if it were the whole
-        text. That is another computation: the model sees 1/2 to 1 context of what came before.
+        text. That is another computation: the model sees 1/2 to 1 context of what came before
+        (1/2 of a prompt that is longer).
     cache : KVCache, optional
         Continue without reading again. Of what the cache holds, what the prompt begins with is
         kept and the rest forgotten, so that the result is the same as without. Afterwards it

@@ -72,11 +72,9 @@ class Reader:
             for row, b in zip(ids, rows, strict=True):
                 row[: lengths[b]] = prompts[b]
             part = KVCache(self.params, len(rows), longest)
-            x = hidden(self.params, ids, part, self.probe)
-            x = x[np.arange(len(rows)), lengths[rows] - 1]
+            x = self._hidden(ids, part)[np.arange(len(rows)), lengths[rows] - 1]
             logits[rows] = self._logits(x[:, None])[:, 0]
-            cache.keys[:, rows, :, :longest] = part.keys
-            cache.values[:, rows, :, :longest] = part.values
+            _place(part, cache, rows)
         cache.advance(int(lengths.max()))
         cache.truncate(lengths)
         return cache, logits
@@ -87,15 +85,25 @@ class Reader:
         The last token of each sequence is left for the next step to read.
         """
         lengths = cache.lengths.copy()
-        for b in np.flatnonzero(lengths == cache.capacity).tolist():
+        full = np.flatnonzero(lengths == cache.capacity).tolist()
+        if not full:
+            return
+        for b in full:
             tail = _half_window(sequences[b], cache.capacity)[:-1]
             lengths[b] = len(tail)
             if len(tail):
                 part = KVCache(self.params, 1, len(tail))
-                hidden(self.params, tail[None], part, self.probe)
-                cache.keys[:, b, :, : len(tail)] = part.keys[:, 0]
-                cache.values[:, b, :, : len(tail)] = part.values[:, 0]
+                self._hidden(tail[None], part)
+                _place(part, cache, [b])
         cache.truncate(lengths)
+
+
+def _place(part: KVCache, cache: KVCache, rows: list[int]) -> None:
+    """Copy all that one cache holds to rows of another, whose lengths are the caller's to set."""
+    n = part.length
+    cache.keys[:, rows, :, :n] = part.keys
+    cache.values[:, rows, :, :n] = part.values
+    cache.ids[rows, :n] = part.ids
 
 
 def _half_window(ids: Ids, window: int) -> Ids:

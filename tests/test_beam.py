@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_generation import LETTERS, letters, reads, same
 
+import gpt2np
 from gpt2np import Config, Model, Params, forward
 from gpt2np.generation import generate, stream
 from gpt2np.layers import log_softmax
@@ -63,9 +64,25 @@ def test_sequences_and_scores_are_hugging_faces(
     assert ours.ids == ids
     assert score(ours, length_penalty) == pytest.approx(hf_score, rel=1e-4, abs=1e-5)
     text = LETTERS.decode(ids)
-    assert ours.text == {"eot": text.removesuffix("<|endoftext|>"),
+    assert ours.text == {"eot": text.removesuffix("$"),
                          "stop": text.removesuffix("f"), "length": text}[ends]
     assert ours.finish_reason == (ends if ids[-1] == {"eot": 11, "stop": 5}.get(ends) else "length")
+
+
+@pytest.mark.parametrize("prompt", ["ROMEO:", "First Citizen:\nBefore we", "What is"])
+def test_the_embedded_model_against_hugging_face(prompt):
+    torch, model = pytest.importorskip("torch"), gpt2np.load()
+    hf_model = pytest.importorskip("huggingface").hf_model(model.params)
+    search = {"num_beams": 4, "length_penalty": 0.5, "max_new_tokens": 15}
+    newline = model.tokenizer.encode("\n")[0]
+    one = generate(model, prompt, stop="\n", **search)
+    out = hf_model.generate(torch.tensor([one.prompt_ids]), do_sample=False, eos_token_id=newline,
+                            output_scores=True, return_dict_in_generate=True,
+                            attention_mask=torch.ones(1, len(one.prompt_ids)), **search)
+    ids = out.sequences[0, len(one.prompt_ids) :].tolist()
+    assert one.ids == ids[: len(one.ids)]
+    assert len(one.ids) == (ids.index(newline) + 1 if newline in ids else 15)
+    assert score(one, 0.5) == pytest.approx(out.sequences_scores[0].item(), rel=1e-4)
 
 
 @settings(max_examples=10, deadline=None)
