@@ -181,7 +181,7 @@ def test_order_is_hugging_faces():
     config = transformers.GPT2Config(vocab_size=n_vocab, n_positions=8, n_embd=4, n_layer=1,
                                      n_head=1, bos_token_id=0, eos_token_id=0)  # fmt: skip
     model = transformers.GPT2LMHeadModel(config)
-    chosen = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.02,
+    chosen = {"temperature": 0.6, "top_k": 8, "top_p": 0.8, "min_p": 0.01,
               "repetition_penalty": 1.7}  # fmt: skip
     shift = np.random.default_rng(2).standard_normal(n_vocab)
 
@@ -209,9 +209,26 @@ def test_order_is_hugging_faces():
     rng = np.random.default_rng(3)
     for trial in range(200):
         ids = rng.integers(0, n_vocab, trial % 50 + 1)
-        row = rng.standard_normal(n_vocab) * 4 + rng.choice([-3, 0, 3])
+        row = rng.standard_normal(n_vocab) + rng.choice([-1, 0, 1])
         expected = theirs(torch.tensor(ids)[None], torch.tensor(row)[None])[0].numpy()
         np.testing.assert_allclose(ours.logits(ids, row), expected, rtol=1e-12)
+
+
+def test_each_setting_alone_is_its_step():
+    row, ids = np.random.default_rng(14).standard_normal(50), [1, 2, 1]
+    for value in (0, 0.3, 0.95, 0.999):
+        assert np.array_equal(Sampling(top_p=value).logits(ids, row), top_p(row, value))
+        assert np.array_equal(Sampling(min_p=value).logits(ids, row), min_p(row, value))
+    for value in (1, 2, 49, 50, 51):
+        assert np.array_equal(Sampling(top_k=value).logits(ids, row), top_k(row, value))
+    for value in (0.3, 1, 2.5):
+        penalised = repetition_penalty(ids, row, value)
+        assert np.array_equal(Sampling(repetition_penalty=value).logits(ids, row), penalised)
+        assert np.array_equal(Sampling(temperature=value).logits(ids, row), row / value)
+    masked = no_repeat_ngram(ids, row, 2)
+    assert np.array_equal(Sampling(no_repeat_ngram=2).logits(ids, row), masked)
+    for off in ({}, {"top_p": 1}, {"min_p": 0}, {"temperature": 0}):
+        assert np.array_equal(Sampling(**off).logits(ids, row), row)
 
 
 def test_greedy_takes_penalties_and_processors_but_no_warpers():
