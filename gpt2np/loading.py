@@ -106,7 +106,7 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     if source is None or source == TINY:
         return assets() / TINY, TINY
     path = Path(source).expanduser()
-    if path.exists():
+    if path.exists() or Path(f"{path}.index").is_file():  # TensorFlow's model.ckpt is no file
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
 
