@@ -126,10 +126,10 @@ def test_sampled_completions_keep_their_distribution(kwargs, monkeypatch):
 
     exact = joint(prompt, n)
     shapes = reads(monkeypatch)
-    samples = generate(Model(params), prompt, num_samples=1500, max_new_tokens=n, seed=0,
+    samples = generate(Model(params), prompt, num_samples=1000, max_new_tokens=n, seed=0,
                        lookup=8, **kwargs)
     drafted = sum(T > 1 for _, T in shapes[1:])
-    assert drafted > 500  # of two tokens, after the first token of many samples
+    assert drafted > 300  # of two tokens, after the first token of many samples
     counts = dict.fromkeys(exact, 0)
     for one in samples:
         counts[tuple(one.ids)] += 1
