@@ -266,7 +266,7 @@ def test_attention_across_blocks_of_queries(torch, T, S, dtype):
 def test_attention_of_any_shape(dtype, shape, cached, scale, seed):
     torch = pytest.importorskip("torch")
     q, k, v = qkv(dtype, shape, shape[2] + cached, seed)
-    assert_close(layers.attention(q, k, v, scale), sdpa(torch, q, k, v, scale), 400)
+    assert_close(layers.attention(q, k, v, scale), sdpa(torch, q, k, v, scale), 1000)
 
 
 @pytest.mark.parametrize("T", [3, 300])
