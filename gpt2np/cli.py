@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "show the architecture and its exact account, or one component of it",
     "bench": "measure how fast a model is here, and how fast it could be",
     "info": "describe a checkpoint: its format, config, tensors and parameters",
+    "golden": "record activations, and find where another implementation leaves them",
     "convert": "write a model of any format as a Hugging Face folder",
 }
 

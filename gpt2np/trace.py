@@ -11,12 +11,8 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
-
-import numpy as np
 
 from gpt2np.config import Config
-from gpt2np.errors import InputError
 from gpt2np.params import Array
 
 # In order of the flow, with their shapes; {i} is the block. Of a cached pass, T counts the new
@@ -95,12 +91,12 @@ class Trace(dict[str, Array]):
     def __init__(self, patterns: str | Iterable[str] | None = None, *, copy: bool = True) -> None:
         super().__init__()
         globs = ["*"] if patterns is None else [patterns] if isinstance(patterns, str) else patterns
-        self._wanted = re.compile("|".join(map(fnmatch.translate, globs)))
+        self._wanted = [re.compile(fnmatch.translate(glob)) for glob in globs]
         self._copy = copy
 
     def __call__(self, name: str, array: Array) -> None:
         """Record an activation, if its name is wanted."""
-        if self._wanted.match(name):
+        if any(glob.match(name) for glob in self._wanted):
             self[name] = array.copy() if self._copy else array
 
     @property
@@ -117,27 +113,15 @@ class Trace(dict[str, Array]):
         return "\n".join([*lines, f"{len(self)} activations, {self.nbytes:,} bytes"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the activations to a file: ``.npz`` or ``.safetensors``, by its name.
+        """Write the activations to a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy``.
+
+        A name without an ending is a folder's.
 
         Raises
         ------
         InputError
             The name ends otherwise.
         """
-        save_arrays(path, self)
+        from gpt2np.golden.files import write
 
-
-def save_arrays(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
-    """Write named arrays to a .npz or .safetensors file, whole or not at all."""
-    path = Path(path)
-    if path.suffix == ".npz":
-        from gpt2np.files import replacing
-
-        with replacing(path) as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    elif path.suffix == ".safetensors":
-        from gpt2np.checkpoints import safetensors
-
-        safetensors.save(path, arrays)
-    else:
-        raise InputError(f"{path}: activations are saved as .npz or .safetensors")
+        write(path, self)

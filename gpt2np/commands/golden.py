@@ -1,0 +1,117 @@
+"""gpt2np golden: record a run, and hold another implementation's against it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from gpt2np.commands import add_model_options, load_model, text
+from gpt2np.errors import InputError
+from gpt2np.golden import check, record
+from gpt2np.golden.tiny import IDS, tiny_model, write_weights
+from gpt2np.loading import Model, load
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the two commands that there are, and what each takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_record(actions.add_parser("record", help="record ids, activations, logits and a greedy "
+                                   "continuation", allow_abbrev=False))  # fmt: skip
+    _add_check(actions.add_parser("check", help="name the first activation that diverges, and "
+                                  "why", allow_abbrev=False))  # fmt: skip
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", nargs="?",
+                        help="a .npz or .safetensors file, or a folder of .npy files")
+    add_model_options(parser)
+    parser.add_argument("--text", type=text, metavar="T", help="the text to read")
+    parser.add_argument("--ids", type=_ids, metavar="IDS", help="token ids to read, as 5962,22307")
+    parser.add_argument("--points", action="append", metavar="GLOB",
+                        help="only activations of such names, as 'h.0.*'; may be given several "
+                             "times")  # fmt: skip
+    parser.add_argument("--cache-split", type=int, default=0, metavar="N",
+                        help="read the first N tokens in a pass of their own, and record the rest, "
+                             "which is read through the cache")  # fmt: skip
+    parser.add_argument("--new", type=int, default=16, metavar="N",
+                        help="how many tokens to continue with, greedily (16)")
+    parser.add_argument("--with-weights", action="store_true",
+                        help="keep the weights too, so that check can tell causes by itself")
+    parser.add_argument("--weights", nargs=2, metavar=("tiny", "DIR"),
+                        help="write a small random model in Hugging Face's, OpenAI's and llm.c's "
+                             "layouts to DIR, and record that one")  # fmt: skip
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("mine", metavar="MINE",
+                        help="a .npz or .safetensors file, a folder of .npy files or an llm.c "
+                             "debug_state.bin")  # fmt: skip
+    parser.add_argument("theirs", metavar="THEIRS", help="the reference, as one of the same")
+    parser.add_argument("-m", "--model", metavar="SOURCE",
+                        help="the model of THEIRS: most causes cannot be told without its weights")
+    parser.add_argument("--rtol", type=float, metavar="X",
+                        help="the relative error that is allowed (by precision unless given)")
+    parser.add_argument("--atol", type=float, default=0.0, metavar="X",
+                        help="an absolute error that is allowed besides (0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _ids(argument: str) -> list[int]:
+    """Read token ids, with commas or spaces between.
+
+    >>> _ids("3,1, 4")
+    [3, 1, 4]
+    """
+    try:
+        return [int(number) for number in argument.replace(",", " ").split()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a list as 5962,22307") from None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the one that was named; a divergence ends with the exit code 1."""
+    if args.action == "record":
+        _record(args)
+        return
+    model = load(args.model) if args.model is not None else None
+    report = check(args.mine, args.theirs, model=model, rtol=args.rtol, atol=args.atol)
+    print(json.dumps(report.to_dict()) if args.json else report)
+    if report.first is not None:
+        sys.exit(1)
+
+
+def _record(args: argparse.Namespace) -> None:
+    model = _tiny(args) if args.weights else None
+    if args.out is None:
+        if model is None:
+            raise InputError("nowhere to write to: name a .npz or .safetensors file or a folder")
+        return
+    if args.text is not None and args.ids is not None:
+        raise InputError("give --text or --ids, not both")
+    prompt: Any = args.ids if args.text is None else args.text
+    if prompt is None and model is None:
+        raise InputError("nothing to read: give --text or --ids")
+    golden = record(
+        model or load_model(args), list(IDS) if prompt is None else prompt,
+        points=args.points, cache_split=args.cache_split, new_tokens=args.new,
+        weights=args.with_weights,
+    )  # fmt: skip
+    golden.save(args.out)
+    T, N = golden.arrays["ids"].shape[1], args.cache_split
+    what = f"the last {T - N} of {T} tokens, read through a cache of {N}" if N else f"{T} tokens"
+    size = sum(array.nbytes for array in golden.arrays.values())
+    print(f"{args.out}: {len(golden.arrays)} arrays of {what}, {size:,} bytes")
+
+
+def _tiny(args: argparse.Namespace) -> Model:
+    kind, folder = args.weights
+    if kind != "tiny":
+        raise InputError(f"--weights {kind}: the model that can be written is called tiny")
+    if args.model is not None:
+        raise InputError("give --model or --weights, not both")
+    model = tiny_model(args.dtype)
+    for path in write_weights(model, folder):
+        print(path)
+    return model

@@ -1,0 +1,186 @@
+"""Parts of GPT-2 with a fault in them. Each gives the activation of its `Site` as it is then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
+from gpt2np.golden.site import Site
+from gpt2np.layers import softmax
+from gpt2np.params import Array
+
+
+def tokens(s: Site, shift: int) -> Array:
+    wte: Array = s.run.params["wte.weight"][(s.ids + shift) % s.config.vocab_size]
+    return wte
+
+
+def positions(s: Site, first: int) -> Array:
+    rows = (np.arange(s.ids.shape[1]) + first) % s.config.n_ctx
+    return np.broadcast_to(s.run.params["wpe.weight"][rows], s.clean.shape)
+
+
+def norm(
+    s: Site, *, epsilon: float | None = None, ddof: int = 0, outside: bool = False,
+    centred: bool = True, gain: bool = True, bias: bool = True, module: str = "",
+    x: Array | None = None,
+) -> Array:  # fmt: skip
+    """LayerNorm, of which each part can be another one."""
+    x = s.input if x is None else x
+    epsilon = s.config.layer_norm_epsilon if epsilon is None else epsilon
+    if centred:
+        x = x - x.mean(-1, keepdims=True)
+    variance = (x * x).sum(-1, keepdims=True) / (x.shape[-1] - ddof)
+    x = x / (variance**0.5 + epsilon if outside else (variance + epsilon) ** 0.5)
+    x = x * s.parameter("weight", module) if gain else x
+    return x + s.parameter("bias", module) if bias else x
+
+
+def linear(
+    s: Site, *, weight: Callable[[Array], Array] = np.asarray, bias: bool = True,
+    x: Array | None = None,
+) -> Array:  # fmt: skip
+    """x W + b, of which each part can be another one."""
+    y = (s.input if x is None else x) @ weight(s.parameter("weight"))
+    return y + s.parameter("bias") if bias else y
+
+
+def scores(
+    s: Site, *, scale: float | None = None, sees: int = 0, hidden: Array | None = None,
+    fill: float = -np.inf, exchanged: bool = False,
+) -> Array:  # fmt: skip
+    """The scores, with another factor or another mask; `sees` counts from the diagonal."""
+    q, k = s["h.{i}.attn.q"], s.keys()
+    T, S = q.shape[2], k.shape[2]
+    products = k[:, :, -T:] @ q.swapaxes(-1, -2) if exchanged else q @ k.swapaxes(-1, -2)
+    scale = s.config.score_scale(s.i) if scale is None else scale
+    if hidden is None:
+        hidden = np.triu(np.ones((T, S), bool), S - T + 1 + sees)
+    masked: Array = np.where(hidden, fill, products * scale)
+    return masked
+
+
+def unmasked(s: Site) -> Array:
+    return scores(s, sees=s.keys().shape[2])
+
+
+def mask_reversed(s: Site) -> Array:
+    T, S = s["h.{i}.attn.q"].shape[2], s.keys().shape[2]
+    return scores(s, hidden=np.tril(np.ones((T, S), bool), S - T - 1))
+
+
+def masked_late(s: Site) -> Array:
+    """The softmax of all scores, and then zeros for the future, so that rows fall short of 1."""
+    return np.where(s["h.{i}.attn.scores"] == -np.inf, 0, softmax(unmasked(s)))
+
+
+def softmax_over_queries(s: Site) -> Array:
+    turned = np.ascontiguousarray(s["h.{i}.attn.scores"].swapaxes(-1, -2))
+    pattern: Array = softmax(turned).swapaxes(-1, -2)
+    return pattern
+
+
+def softmax_and_one(s: Site) -> Array:
+    x = s["h.{i}.attn.scores"]
+    top = x.max(-1, keepdims=True)
+    pattern: Array = np.exp(x - top)
+    pattern /= pattern.sum(-1, keepdims=True) + np.exp(-top)
+    return pattern
+
+
+def cut(s: Site, *, order: Sequence[str] = "qkv", layout: str = "3HK") -> Array:
+    """Queries, keys or values out of c_attn, taken for parts in another order or layout."""
+    qkv, H = s["h.{i}.attn.c_attn"], s.config.n_head
+    B, T, D3 = qkv.shape
+    K = D3 // 3 // H
+    parts: Array = {  # [3, B, H, T, K]
+        "3HK": qkv.reshape(B, T, 3, H, K).transpose(2, 0, 3, 1, 4),
+        "3KH": qkv.reshape(B, T, 3, K, H).transpose(2, 0, 4, 1, 3),
+        "H3K": qkv.reshape(B, T, H, 3, K).transpose(3, 0, 2, 1, 4),
+        "3TH": qkv.reshape(B, T, 3, H * K).transpose(2, 0, 1, 3).reshape(3, B, H, T, K),
+    }[layout]
+    part: Array = parts[order.index(s.point[-1])]
+    return part
+
+
+def columns(s: Site, order: Sequence[str]) -> Array:
+    parts = dict(zip("qkv", np.split(s.clean, 3, axis=-1), strict=True))
+    return np.concatenate([parts[letter] for letter in order], axis=-1)
+
+
+def columns_by_head(s: Site) -> Array:
+    B, T, _ = s.clean.shape
+    by_head: Array = s.clean.reshape(B, T, 3, s.config.n_head, -1).swapaxes(2, 3)
+    return by_head.reshape(s.clean.shape)
+
+
+def heads_unmoved(z: Array) -> Array:
+    """z as it is if [B, H, T, K] is read as [B, T, H K]."""
+    unmoved: Array = z.swapaxes(1, 2).reshape(z.shape)
+    return unmoved
+
+
+def another_head(s: Site) -> Array:
+    """ln_f times the matrix that fits my logits best, where positions are many enough to tell."""
+    h, mine = (x.reshape(-1, x.shape[-1]) for x in (s["ln_f"], s["mine"]))
+    if s.point != "logits" or len(h) <= h.shape[-1] or len(h) != len(mine):
+        return s.clean
+    return (h @ np.linalg.lstsq(h, mine)[0]).reshape(s.clean.shape)
+
+
+def to_float16(x: Array) -> Array:
+    return x.astype(np.float16).astype(x.dtype)
+
+
+def to_bfloat16(x: Array) -> Array:
+    rounded = bfloat16_to_float32(float32_to_bfloat16(x.astype(np.float32)))
+    return rounded.astype(x.dtype)
+
+
+def misread(W: Array) -> Array:  # [in, out] -> [in, out]
+    """[out, in] taken for [in, out]: for a square matrix, its transpose."""
+    return np.ascontiguousarray(W.T).reshape(W.shape)
+
+
+def misread_back(W: Array) -> Array:  # [in, out] -> [in, out]
+    """[in, out] taken for [out, in]; for a square matrix, the above."""
+    if W.shape[0] == W.shape[1]:
+        return W
+    read: Array = np.ascontiguousarray(W).reshape(W.T.shape).T
+    return read
+
+
+def silu(x: Array) -> Array:
+    y: Array = x / (1 + np.exp(-x))
+    return y
+
+
+def dropped_out(mine: Array, clean: Array) -> Array:
+    """The reference with zeros where mine has them, and all else some times as large."""
+    kept = (mine != 0) & (clean != 0)
+    if kept.sum() == np.count_nonzero(clean):
+        return clean
+    return np.where(kept, multiplied(np.where(kept, mine, np.nan), clean), 0)
+
+
+def dropped_branch(s: Site, branch: str, onto: Array) -> Array:
+    """A residual stream to which a branch was added after dropout."""
+    return onto + dropped_out(s["mine"] - onto, s[branch])
+
+
+def shifted(s: Site, by: int) -> Array:
+    """The reference one position on or back; what belongs to the end that is free is mine."""
+    if s.clean.ndim < 3:
+        return s.clean
+    moved = np.roll(s.clean, by, axis=-2)
+    end = 0 if by == 1 else -1
+    moved[..., end, :] = s["mine"][..., end, :]
+    return moved
+
+
+def multiplied(mine: Array, clean: Array) -> Array:
+    """The reference times the factor that brings it nearest to mine, where mine is a number."""
+    seen = np.isfinite(mine) & np.isfinite(clean)
+    return clean * ((clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum())

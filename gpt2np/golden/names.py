@@ -1,0 +1,146 @@
+"""One name and one layout for an activation, whatever program recorded it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt2np.schema import canonical_name
+from gpt2np.trace import POINTS
+
+Array = npt.NDArray[Any]
+
+# Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
+# of its own, but what others record instead.
+ORDER = ("ids", "wte", "wpe", "embed", *(name for name in POINTS if name not in ("wte", "wpe")),
+         "loss", "greedy")  # fmt: skip
+
+ALIASES = {
+    "input_ids":                       "ids",
+    # Hugging Face's modules.
+    "drop":                            "embed",
+    "h.{i}.attn":                      "h.{i}.attn.c_proj",
+    "h.{i}.mlp":                       "h.{i}.mlp.c_proj",
+    "lm_head":                         "logits",
+    # TransformerLens's hooks. Its hook_normalized is before or after LayerNorm's gain and bias,
+    # by version and settings: it is left out.
+    "hook_embed":                      "wte",
+    "hook_pos_embed":                  "wpe",
+    "blocks.{i}.attn.hook_q":          "h.{i}.attn.q",
+    "blocks.{i}.attn.hook_k":          "h.{i}.attn.k",
+    "blocks.{i}.attn.hook_v":          "h.{i}.attn.v",
+    "blocks.{i}.attn.hook_attn_scores": "h.{i}.attn.scores",
+    "blocks.{i}.attn.hook_pattern":    "h.{i}.attn.pattern",
+    "blocks.{i}.attn.hook_z":          "h.{i}.attn.z",
+    "blocks.{i}.hook_attn_out":        "h.{i}.attn.c_proj",
+    "blocks.{i}.hook_resid_mid":       "h.{i}.resid_mid",
+    "blocks.{i}.mlp.hook_pre":         "h.{i}.mlp.c_fc",
+    "blocks.{i}.mlp.hook_post":        "h.{i}.mlp.act",
+    "blocks.{i}.hook_mlp_out":         "h.{i}.mlp.c_proj",
+    "blocks.{i}.hook_resid_post":      "h.{i}",
+    "unembed.hook_out":                "logits",
+}  # fmt: skip
+
+NOT_ACTIVATIONS = (".weight", ".bias", "past.keys", "past.values")
+
+_BLOCK = re.compile(r"^(h|blocks)\.(\d+)")
+_RANK = {kind: rank for rank, kind in enumerate(ORDER)}
+
+
+def kind_and_block(point: str) -> tuple[str, int]:
+    """Split a point's name into that of `ORDER` and the number of the block, 0 outside of them.
+
+    >>> kind_and_block("h.11.attn.q"), kind_and_block("ln_f")
+    (('h.{i}.attn.q', 11), ('ln_f', 0))
+    """
+    block = _BLOCK.match(point)
+    return _BLOCK.sub(r"\1.{i}", point), int(block[2]) if block else 0
+
+
+def flow_order(point: str) -> tuple[int, int, int]:
+    """Give the key that sorts points in order of the flow."""
+    kind, i = kind_and_block(point)
+    stage = (kind.startswith("h."), _RANK[kind] > _RANK["h.{i}"])
+    return 2 * stage[1] + stage[0], i, _RANK[kind]
+
+
+def point_of(name: str) -> str | None:
+    """Find the point that a program's name stands for, if any.
+
+    >>> point_of("transformer.h.3.mlp"), point_of("blocks.3.hook_resid_pre"), point_of("mask")
+    ('h.3.mlp.c_proj', 'h.2', None)
+    """
+    kind, i = kind_and_block(canonical_name(name.replace("/", ".")))
+    if kind == "blocks.{i}.hook_resid_pre":
+        return f"h.{i - 1}" if i else "embed"
+    kind = ALIASES.get(kind, kind)
+    return kind.format(i=i) if kind in _RANK else None
+
+
+def by_point(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """Give arrays under the names of their points, and the names that stand for none known."""
+    points: dict[str, Array] = {}
+    others = []
+    for name, array in arrays.items():
+        point = point_of(name)
+        if point is not None:
+            points.setdefault(point, array)
+        elif not name.endswith(NOT_ACTIVATIONS):
+            others.append(name)
+    wte, wpe = points.get("wte"), points.get("wpe")
+    if wte is not None and wpe is not None and wte.shape[-2:] == wpe.shape[-2:]:
+        points.setdefault("embed", wte + wpe)
+    return points, others
+
+
+def fitted(point: str, mine: Array, theirs: Array) -> tuple[Array, Array]:
+    """Cut or repeat what one program computes more of than another: positions, the vocabulary's
+    padding, position embeddings of every sequence."""
+    if point == "logits" and mine.ndim and theirs.ndim:
+        V = min(mine.shape[-1], theirs.shape[-1])
+        mine, theirs = mine[..., :V], theirs[..., :V]
+    if point in ("logits", "ln_f") and theirs.ndim == 3:
+        B, T, V = theirs.shape
+        if T > 1 and mine.size == B * V:
+            theirs = theirs[:, -1:]
+    if point == "wpe" and mine.ndim == theirs.ndim == 3 and 1 in (len(mine), len(theirs)):
+        B = max(len(mine), len(theirs))
+        mine, theirs = (np.broadcast_to(x, (B, *x.shape[1:])) for x in (mine, theirs))
+    return mine, theirs
+
+
+def arrangements(mine: Array, theirs: Array) -> Iterator[Array]:
+    """Give my array in the shape of the other, in each way in which it can be meant.
+
+    Axes of 1 may be there or not, neighbouring axes be one, and heads stand before or after
+    positions: [B, H, T, K] or [B, T, H, K].
+    """
+    for order in _orders(theirs):
+        shape = theirs.transpose(order).shape
+        if _differ_by_merged_axes(mine.shape, shape):
+            yield mine.reshape(shape).transpose(order)
+    if mine.ndim == 4 and theirs.ndim < 4:
+        for order in _orders(mine):
+            turned = mine.transpose(order)
+            if _differ_by_merged_axes(turned.shape, theirs.shape):
+                yield turned.reshape(theirs.shape)
+
+
+def _orders(array: Array) -> list[tuple[int, ...]]:
+    return [(0, 1, 2, 3), (0, 2, 1, 3)] if array.ndim == 4 else [tuple(range(array.ndim))]
+
+
+def _differ_by_merged_axes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether one shape is the other with neighbouring axes taken together.
+
+    >>> _differ_by_merged_axes((2, 3, 4), (2, 12)), _differ_by_merged_axes((2, 3, 4), (3, 2, 4))
+    (True, False)
+    """
+    cuts = [{1, *accumulate(shape, mul)} for shape in (a, b)]
+    return max(cuts[0]) == max(cuts[1]) and (cuts[0] <= cuts[1] or cuts[1] <= cuts[0])

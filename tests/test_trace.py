@@ -1,0 +1,211 @@
+"""Probes and Trace: which points, in which order, at which cost, and what replacing one does."""
+
+import numpy as np
+import pytest
+from weights import random_params
+
+import gpt2np
+from gpt2np import Config, KVCache, Model, Params, Trace, forward, layers
+from gpt2np.errors import InputError
+from gpt2np.golden import read
+from gpt2np.trace import POINTS, point_names
+
+CONFIG = Config(vocab_size=31, n_ctx=24, n_embd=24, n_head=3, n_layer=3, n_inner=20)
+IDS = np.random.default_rng(1).integers(31, size=(2, 9))
+
+
+@pytest.fixture(scope="module")
+def params():
+    return random_params(CONFIG, 7)
+
+
+def test_every_point_comes_once_in_order_of_the_flow(params):
+    names = []
+    forward(params, IDS, probe=lambda name, array: names.append(name))
+    assert names == point_names(CONFIG)
+    assert len(names) == 4 + 15 * 3
+
+
+@pytest.mark.parametrize("held", [0, 4])
+def test_shapes_are_those_that_are_stated(params, held):
+    cache, trace = KVCache(params, 2), Trace()
+    if held:
+        forward(params, IDS[:, :held], cache)
+    forward(params, IDS[:, held:], cache, probe=trace)
+    sizes = {"B": 2, "T": 9 - held, "S": 9, "D": 24, "3D": 72, "H": 3, "K": 8, "F": 20, "V": 31}
+    for name, array in trace.items():
+        kind = name.replace(name.split(".")[1], "{i}", 1) if name.startswith("h.") else name
+        assert array.shape == tuple(sizes[symbol] for symbol in POINTS[kind].split()), name
+
+
+def test_patterns(params):
+    def names(patterns):
+        trace = Trace(patterns)
+        forward(params, IDS, probe=trace)
+        return list(trace)
+
+    assert names("h.*.attn.pattern") == [f"h.{i}.attn.pattern" for i in range(3)]
+    assert names(["ln_f", "h.1"]) == ["h.1", "ln_f"]
+    assert names(iter(["w?e"])) == ["wte", "wpe"]
+    assert names("h") == names([]) == []
+    assert names(None) == names("*") == point_names(CONFIG)
+
+
+def test_copies_and_live_arrays(params):
+    live, copies, seen = Trace(copy=False), Trace(), {}
+
+    def probe(name, array):
+        seen[name] = array
+        live(name, array)
+        copies(name, array)
+
+    forward(params, IDS, probe=probe)
+    for name, array in seen.items():
+        assert live[name] is array
+        assert not np.shares_memory(copies[name], array)
+        assert np.array_equal(copies[name], array)
+
+
+def test_live_arrays_stay_as_they_were_through_sampling(params):
+    """What follows, the processing of logits included, writes into none of them."""
+    model, seen = Model(params), []
+    gpt2np.generate(
+        model, [1, 2, 3], max_new_tokens=5, temperature=0.7, top_k=5, repetition_penalty=2.0,
+        seed=0, probe=lambda name, array: seen.append((name, array, array.copy())),
+    )  # fmt: skip
+    assert len(seen) == 5 * len(point_names(CONFIG))
+    for name, live, copy in seen:
+        assert np.array_equal(live, copy), name
+
+
+def test_says_shapes_and_bytes(params):
+    trace = Trace(["h.0.attn.q", "ln_f"])
+    forward(params, IDS, probe=trace)
+    assert trace.nbytes == 4 * (2 * 3 * 9 * 8 + 2 * 9 * 24)
+    assert str(trace) == (
+        "h.0.attn.q  [2, 3, 9, 8]  float32  1,728 bytes\n"
+        "ln_f        [2, 9, 24]  float32  1,728 bytes\n"
+        "2 activations, 3,456 bytes"
+    )
+    assert str(Trace()) == "0 activations, 0 bytes"
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.safetensors", "folder"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_saves(tmp_path, name, dtype):
+    trace = Trace()
+    forward(random_params(CONFIG, 7, dtype), IDS, probe=trace)
+    trace.save(tmp_path / name)
+    again = read(tmp_path / name).arrays
+    assert again.keys() == trace.keys()
+    for point, array in trace.items():
+        np.testing.assert_array_equal(again[point], array, strict=True)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_other_readers_read_what_is_saved(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    trace = Trace("h.1.*")
+    forward(random_params(CONFIG), IDS, probe=trace)
+    trace.save(tmp_path / "a.safetensors")
+    theirs = numpy.load_file(tmp_path / "a.safetensors")
+    assert theirs.keys() == trace.keys()
+    assert all(np.array_equal(theirs[name], array) for name, array in trace.items())
+
+
+def test_refuses_other_endings(tmp_path):
+    with pytest.raises(InputError, match=r"a\.pt: activations are written to \.npz"):
+        Trace().save(tmp_path / "a.pt")
+
+
+# Without a probe nothing of it remains.
+
+
+def test_no_probe_is_no_tap(params, monkeypatch):
+    """Every layer gets the very function that gives activations straight back, and works in
+    place where nobody looks."""
+    taps, in_place = [], []
+    softmax, gelu = layers.softmax, layers.gelu
+
+    def attend(q, k, v, scale, tap=layers.untapped):
+        taps.append(tap)
+        return original(q, k, v, scale, tap)
+
+    original = layers.attend
+    monkeypatch.setattr(layers, "attend", attend)
+    monkeypatch.setattr(
+        layers, "softmax", lambda x, out=None: (in_place.append(out is x), softmax(x, out))[1]
+    )
+    monkeypatch.setattr(
+        layers, "gelu",
+        lambda x, kind, out=None: (in_place.append(out is x), gelu(x, kind, out))[1],
+    )  # fmt: skip
+    without = forward(params, IDS)
+    assert taps == [layers.untapped] * 3
+    assert in_place == [True] * 6
+    taps.clear()
+    in_place.clear()
+    seen = forward(params, IDS, probe=lambda name, array: None)
+    assert layers.untapped not in taps
+    assert in_place == [False] * 6
+    assert np.array_equal(seen, without)
+
+
+# generate passes a probe on.
+
+
+def test_generate_is_traced(params):
+    trace, calls = Trace(), []
+
+    def probe(name, array):
+        calls.append(name)
+        trace(name, array)
+
+    made = gpt2np.generate(Model(params), [1, 2, 3], max_new_tokens=4, temperature=0, probe=probe)
+    assert calls == 4 * point_names(CONFIG)
+    assert trace["wte"].shape == (1, 1, 24)
+    assert trace["h.0.attn.pattern"].shape == (1, 3, 1, 6)
+    assert trace["logits"][0, -1].argmax() == made.ids[-1]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 0}, {"seed": 3}, {"num_beams": 3}, {"lookup": 4, "temperature": 0}]
+)
+def test_a_head_silenced_in_generate(params, settings):
+    """Zeros in place of a head's z are zeros in its rows of c_proj, however text is generated."""
+
+    def silence(name, array):
+        if name != "h.1.attn.z":
+            return None
+        array = array.copy()
+        array[:, :, 2] = 0
+        return array
+
+    name = "h.1.attn.c_proj.weight"
+    cut = params[name].copy()
+    cut[16:24] = 0
+    model, other = Model(params), Model(Params(CONFIG, {**params, name: cut}))
+    prompt = [3, 1, 4, 1, 5]
+    probed = gpt2np.generate(model, prompt, max_new_tokens=15, probe=silence, **settings)
+    theirs = gpt2np.generate(other, prompt, max_new_tokens=15, **settings)
+    whole = gpt2np.generate(model, prompt, max_new_tokens=15, **settings)
+    assert probed.ids == theirs.ids
+    assert np.allclose(probed.logprobs, theirs.logprobs, atol=1e-4)
+    assert not np.allclose(probed.logprobs, whole.logprobs, atol=1e-2)
+
+
+def test_steering(params):
+    """A direction added to the residual stream is felt in all that follows, and in nothing else."""
+    direction = np.random.default_rng(0).normal(size=24).astype(np.float32)
+    plain, steered = Trace(), Trace()
+
+    def probe(name, array):
+        steered(name, array)
+        return array + direction if name == "h.1" else None
+
+    forward(params, IDS, probe=plain)
+    forward(params, IDS, probe=probe)
+    names = point_names(CONFIG)
+    until = names.index("h.1") + 1
+    assert all(np.array_equal(plain[name], steered[name]) for name in names[:until])
+    assert not any(np.array_equal(plain[name], steered[name]) for name in names[until:])
