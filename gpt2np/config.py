@@ -8,9 +8,9 @@ from typing import Any
 
 from gpt2np.errors import CheckpointError
 
-# gelu_new is OpenAI's tanh form; the other two names are the same formula in Hugging Face's
-# table. "gelu" is the exact form with erf, which nanoGPT trains with.
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in
+# Hugging Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf, which nanoGPT trains with.
+TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 ERF_GELU = ("gelu",)
 
 
@@ -25,7 +25,7 @@ class Config:
     n_inner : int, optional
         F, the width of the MLP; 4 * n_embd unless given.
     activation_function : str
-        ``gelu_new`` (the tanh form; also ``gelu_pytorch_tanh``, ``gelu_fast``) or ``gelu`` (erf).
+        ``gelu_new`` (the tanh form; also ``gelu_pytorch_tanh``) or ``gelu`` (erf).
     layer_norm_epsilon : float
         Added to the variance inside the root.
     scale_attn_weights : bool

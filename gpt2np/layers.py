@@ -158,7 +158,6 @@ def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., 
 GELU = {
     "gelu_new":          gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
-    "gelu_fast":         gelu_tanh,
     "gelu":              gelu_erf,
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ def configs(draw):
         n_embd=n_head * draw(st.integers(1, 9)), n_head=n_head, n_layer=draw(st.integers(1, 9)),
         n_inner=draw(st.integers(0, 99)),
         activation_function=draw(
-            st.sampled_from(["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"])
+            st.sampled_from(["gelu", "gelu_new", "gelu_pytorch_tanh"])
         ),
         layer_norm_epsilon=draw(st.sampled_from([0, 1, 1e-5, 0.5])),
         scale_attn_weights=draw(st.booleans()),
