@@ -41,6 +41,7 @@ _chunks       = re.compile(CHUNK).findall
 _REMEMBERED = 1 << 17    # as many chunks at most, some 30 MB
 _SHORT      = 64         # characters; longer chunks are not remembered, longer pieces need a heap
 
+
 class Tokenizer:
     """A byte-level BPE tokenizer: `Tokenizer.gpt2` and `Tokenizer.from_files` make one.
 
@@ -69,15 +70,15 @@ class Tokenizer:
         self._lacking = {
             char: vocabulary.unknown or "" for char in ALPHABET if char not in vocabulary.ids
         }
-        self._chunk_ids = _Remembered(self._encode_chunk)
+        self._chunk_ids = _ChunkIds(self._encode_piece)
 
         added = vocabulary.added
         self._any_added = _any_of(added)
         self._not_special = _any_of(text for text, (_, special) in added.items() if not special)
 
-        token_of = {id: token for token, id in vocabulary.ids.items()}
-        token_of.update((id, written(text.encode())) for text, (id, _) in added.items())
-        self._tokens = [token_of[id] for id in range(len(token_of))]
+        tokens = {id: token for token, id in vocabulary.ids.items()}
+        tokens |= {id: written(text.encode()) for text, (id, _) in added.items()}
+        self._tokens = list(map(tokens.__getitem__, range(len(tokens))))
         self.n_vocab = len(self._tokens)
         self.eot = added[END_OF_TEXT][0] if END_OF_TEXT in added else None
 
@@ -263,12 +264,6 @@ class Tokenizer:
             return list(self._encode_piece(text))
         return list(chain.from_iterable(map(self._chunk_ids.__getitem__, _chunks(text))))
 
-    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
-        pieces = _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
-        if len(pieces) == 1:
-            return self._encode_piece(chunk)
-        return tuple(chain.from_iterable(map(self._chunk_ids.__getitem__, pieces)))
-
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
         word, ids = written(piece.encode()), self._vocabulary.ids
         # Each token of GPT-2 merges to itself, which not every list of merges ensures.
@@ -287,14 +282,18 @@ class Tokenizer:
             return False
 
 
-class _Remembered(dict[str, tuple[int, ...]]):
-    """The ids of chunks; those of a chunk that is not there are worked out at its look-up."""
+class _ChunkIds(dict[str, tuple[int, ...]]):
+    """The ids of the chunks seen so far; those of a new one are worked out at its look-up."""
 
-    def __init__(self, encode: Callable[[str], tuple[int, ...]]) -> None:
-        self._encode = encode
+    def __init__(self, encode_piece: Callable[[str], tuple[int, ...]]) -> None:
+        self._encode_piece = encode_piece
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = self._encode(chunk)
+        pieces = _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
+        if len(pieces) == 1:    # which by itself is one piece again
+            ids = self._encode_piece(chunk)
+        else:
+            ids = tuple([id for piece in pieces for id in self[piece]])
         if len(chunk) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
@@ -346,7 +345,7 @@ def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
 
 @cache
 def _unicode_pieces() -> Callable[[str], list[str]]:
-    import regex  # noqa: PLC0415
+    import regex
 
     return regex.compile(PIECE).findall
 

@@ -98,7 +98,7 @@ class Vocabulary(NamedTuple):
         write_text(folder / "merges.txt", "\n".join(["#version: 0.2", *self.merges, ""]))
         whole = folder / "tokenizer.json"
         if whole.exists() or _of_ids(ids, self.merges) != self:
-            write_text(whole, json.dumps(_tokenizer_json(self, ids), indent=1))
+            write_text(whole, json.dumps(_tokenizer_json(self, ids)))
 
 
 def _of_merges(merges: Sequence[str]) -> Vocabulary:
@@ -211,8 +211,8 @@ def _added_tokens(
     added: dict[str, tuple[int, bool]] = {}
     for token in tokens:
         text, id = token["content"], token["id"]
-        if not text or text in added:
-            raise TokenizerError(f"{file}: added token {id}, {text!r}, is empty or there twice")
+        if not isinstance(text, str) or text in added:
+            raise TokenizerError(f"{file}: added token {id}, {text!r}, is no text or there twice")
         if vocabulary.get(text, id) != id:
             raise TokenizerError(
                 f"{file}: {text!r} has the id {vocabulary[text]} and, as an added token, {id}"
@@ -229,9 +229,12 @@ def _added_tokens(
 def _check_ids(file: Path, ids: Iterable[tuple[str, int]]) -> None:
     """Refuse ids that are not 0, 1, 2 ... once each."""
     token_of: dict[int, str] = {}
+    surrogate = re.compile("[\ud800-\udfff]").search
     for token, id in ids:
         if type(id) is not int or id < 0:
             raise TokenizerError(f"{file}: token {token!r} has the id {id!r}, no whole number")
+        if not token or surrogate(token):
+            raise TokenizerError(f"{file}: token {id} is {token!r}, which no text contains")
         if id in token_of:
             raise TokenizerError(f"{file}: {token_of[id]!r} and {token!r} both have the id {id}")
         token_of[id] = token
