@@ -1,9 +1,11 @@
 """How likely a text is: log-probability, surprisal, rank and entropy of every token and word.
 
-    ids -> windows of at most n_ctx inputs, each overlapping the one before
-      -> hidden()                       one pass a window, several short texts at once
-      -> unembed(), 128 positions at a time: whole matrices of logits [T, V] would be large
-      -> log-softmax -> the target's log-probability and rank, the entropy of the prediction
+    token ids, all texts behind one another, each after its <|endoftext|>       [N]
+      -> windows of at most n_ctx tokens, of which each overlaps the one before
+      -> hidden(), windows of similar length together                           [B, T, D]
+      -> unembed(), some rows at a time, as all the logits are large            [rows, V]
+      -> what a row predicts: log p and rank of the next token, the entropy,
+         log p that a word ends here                                            [rows]
 """
 
 from __future__ import annotations
@@ -11,24 +13,33 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt2np.errors import InputError
-from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
 from gpt2np.model import check_ids, hidden, unembed
 from gpt2np.params import Array
 from gpt2np.sampling import Ids
 from gpt2np.tokenizer import Tokenizer
 
-POSITIONS = 1024  # positions that are read at a time
-LOGIT_ROWS = 128  # rows of logits that are held at a time
+POSITIONS = 1024  # that are read at a time
+LOGIT_ROWS = 128  # that are held at a time
+
+# What is predicted after a position, one record each. `ends` is log p of the tokens before which
+# a word has ended: they begin with whitespace, or end the text. `begins` is log p of the others,
+# with which a text may begin, or of its end.
+PREDICTION = np.dtype([
+    ("logprob", "f8"), ("rank", "i8"), ("entropy", "f8"), ("ends", "f8"), ("begins", "f8"),
+])  # fmt: skip
+NOTHING = np.array([(math.nan, 0, math.nan, math.nan, math.nan)], PREDICTION)
+Predictions: TypeAlias = npt.NDArray[np.void]
 
 
 class Word(NamedTuple):
@@ -40,7 +51,7 @@ class Word(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
     """What a model makes of a text, token by token.
 
@@ -54,35 +65,37 @@ class Score:
         a character spans that character.
     logprobs : float array [T]
         log p(token | what comes before it), in nats. Without `bos` nothing comes before the
-        first token, and its entry is NaN here and below.
+        first token: its entry is NaN, here and below.
     surprisal : float array [T]
         The same in bits: -log2 p.
     rank : int array [T]
-        1 where the token is the likeliest, 2 where one is likelier, ...; 0 for no prediction.
+        1 where no token is likelier, 2 where one is, ...; 0 where nothing was predicted.
     entropy : float array [T]
         Of the distribution that predicts the token, in bits.
+    perplexity : float
+        exp of the mean negative log-probability, over the tokens that have one.
     text : str
+        What the tokens spell: the text scored, with U+FFFD for what is no character.
     """
 
     ids: list[int]
     tokens: list[str]
     offsets: list[tuple[int, int]]
     logprobs: npt.NDArray[np.float64]
-    rank: npt.NDArray[np.intp]
+    rank: npt.NDArray[np.int64]
     entropy: npt.NDArray[np.float64]
     text: str
-    # log p(a word ends here): before the first token, after it, ... after the last one [T + 1].
+    # log p of the word boundary before each token and at the end, 0 where there is none: [T + 1]
     _boundary: npt.NDArray[np.float64] = field(repr=False)
 
     @property
     def surprisal(self) -> npt.NDArray[np.float64]:
-        """-log2 p of each token, in bits."""
         return self.logprobs / -math.log(2)
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-probability, over the tokens that have one."""
-        return math.exp(-float(np.nanmean(self.logprobs)))
+        known = self.logprobs[~np.isnan(self.logprobs)]
+        return _exp(-float(known.mean())) if known.size else math.nan
 
     def words(self, *, correction: bool = True) -> list[Word]:
         """Sum the tokens into the words that whitespace separates.
@@ -90,25 +103,42 @@ class Score:
         Parameters
         ----------
         correction : bool
-            GPT-2's tokens begin with the space before a word, so the plain sum leaves out that a
-            word ends where it does, and charges it to the next one. The correction gives the
-            probability of the boundary to the word it ends: p(word) = p(its tokens) times
-            p(boundary after it) / p(boundary before it), where p(boundary) sums over all tokens
-            that begin with whitespace, and <|endoftext|>. False gives the plain sum, for
-            comparison with work before 2024.
+            GPT-2's tokens begin with the space before a word. So the plain sum leaves out that a
+            word ends where it does, and charges that to the next word; over all words such
+            probabilities do not sum to 1. The correction gives the boundary to the word that it
+            ends: p(word) = p(its tokens) * p(boundary after it) / p(boundary before it). False
+            gives the plain sum, for comparison with work before 2024.
 
         Returns
         -------
         list of Word
-            Whitespace tokens before a word count as part of it; those at the end of the text as
-            part of none.
+            Whitespace before a word counts as part of it, that at the end of the text as part of
+            none, and punctuation as part of what it stands next to. Without `bos` the first word
+            has the surprisal NaN.
+
+        Raises
+        ------
+        InputError
+            The model has no tokenizer.
+
+        Notes
+        -----
+        p(boundary) is the sum over all tokens that begin with whitespace, and <|endoftext|>: the
+        last word of a text ends there with the same probability as before any other word. What
+        a text begins with is given, as Pimentel and Meister have it: where the first word
+        follows no whitespace, p(its tokens) is divided by the sum over all tokens that begin
+        without, and <|endoftext|>. (Oh and Schuler divide by nothing there.) Over all that can
+        follow a word, the end of the text included, the corrected probabilities sum to 1.
+
+        Whitespace that takes several tokens, such as U+202F in GPT-2's vocabulary, is in no such
+        sum. The words on both sides of it are not corrected for this boundary.
 
         References
         ----------
-        Oh and Schuler, "Leading Whitespaces of Language Models' Subword Vocabulary Pose a
-        Confound for Calculating Word Probabilities", EMNLP 2024, arXiv:2406.10851.
         Pimentel and Meister, "How to Compute the Probability of a Word", EMNLP 2024,
-        arXiv:2406.14561.
+        arXiv:2406.14561. Oh and Schuler, "Leading Whitespaces of Language Models' Subword
+        Vocabulary Pose a Confound for Calculating Word Probabilities", EMNLP 2024,
+        arXiv:2406.10851.
 
         Examples
         --------
@@ -120,13 +150,13 @@ class Score:
         >>> bool(np.isclose(sum(word.surprisal for word in plain), s.surprisal.sum()))
         True
         """
+        if self.ids and not self.tokens:
+            raise InputError("the model has no tokenizer: its tokens make no words")
         words = []
         for (start, end), (first, stop) in _word_spans(self.text, self.offsets):
             logprob = float(self.logprobs[first:stop].sum())
             if correction:
-                logprob += self._boundary[stop]
-                if self.text[self.offsets[first][0]].isspace():
-                    logprob -= self._boundary[first]
+                logprob += float(self._boundary[stop]) - float(self._boundary[first])
             words.append(Word(self.text[start:end], -logprob / math.log(2), start, end))
         return words
 
@@ -147,7 +177,7 @@ def score(
     text_or_ids : str, token ids, or a list of either
         The texts of a list are read together, which is faster for short ones.
     bos : bool
-        Condition the first token on <|endoftext|>, which texts began with in training.
+        Condition the first token on <|endoftext|>, which stood before every text in training.
     window : int, optional
         The most tokens read at a time, <|endoftext|> included: n_ctx unless given.
     stride : int, optional
@@ -157,33 +187,30 @@ def score(
     Returns
     -------
     Score, or a list of them for a list
+        That of an empty text has no tokens.
 
     Raises
     ------
     InputError
-        There is nothing to score, or window and stride do not fit the model.
+        There is nothing to score, or the window or the stride does not fit the model.
 
     Examples
     --------
     >>> import gpt2np
     >>> s = gpt2np.score(gpt2np.load(), "ROMEO:")
-    >>> s.tokens, s.rank.shape, s.offsets
-    (['ROM', 'EO', ':'], (3,), [(0, 3), (3, 5), (5, 6)])
+    >>> s.tokens, s.offsets, s.surprisal.shape
+    (['ROM', 'EO', ':'], [(0, 3), (3, 5), (5, 6)], (3,))
     """
-    window, stride = _check_windows(model, window, stride)
-    many = isinstance(text_or_ids, list | tuple) and (
-        not text_or_ids or not isinstance(text_or_ids[0], int | np.integer)
-    )
-    texts = list(text_or_ids) if many else [text_or_ids]
-    if not texts:
-        raise InputError("there is nothing to score: the list is empty")
+    window, stride = check_windows(model, window, stride)
+    texts, many = _texts(text_or_ids)
     sequences = [_ids(model, text, bos) for text in texts]
-    starts = _word_starts(model.tokenizer) if model.tokenizer is not None else None
-    found = _predictions(model, sequences, window, stride, starts)
-    scores = [
-        _score(model.tokenizer, ids[1:] if bos else ids, predictions, bos)
-        for ids, predictions in zip(sequences, found, strict=True)
-    ]
+    ends = np.cumsum([len(ids) for ids in sequences]).tolist()
+    windows = [
+        w for ids, end in zip(sequences, ends, strict=True)
+        for w in _windows(end - len(ids), end, window, stride)
+    ]  # fmt: skip
+    found = np.split(_predict(model, np.concatenate(sequences), windows), ends[:-1])
+    scores = [_score(model, *pair, bos) for pair in zip(sequences, found, strict=True)]
     return scores if many else scores[0]
 
 
@@ -193,9 +220,11 @@ class Perplexity(float):
     Attributes
     ----------
     per_word : float
-        exp of the text's negative log-likelihood over its whitespace-separated words.
-    window, stride, n_tokens, n_words : int
-        The recipe's settings, and the numbers of tokens and words that it averages over.
+        exp of the text's negative log-probability over the number of its words.
+    window, stride : int
+        The recipe's settings.
+    n_tokens, n_words : int
+        How many tokens were predicted, and how many words whitespace separates.
     """
 
     per_word: float
@@ -206,14 +235,16 @@ class Perplexity(float):
 
 
 def perplexity(
-    model: Model, text: str, *, window: int | None = None, stride: int | None = None
+    model: Model, text: Any, *, window: int | None = None, stride: int | None = None
 ) -> Perplexity:
-    """Compute the perplexity of a text, by the strided recipe of Hugging Face's documentation.
+    """Compute the perplexity of a text by the strided recipe of Hugging Face's documentation.
 
-    The text is read in windows that move on by `stride`; of each, only the tokens that no window
-    before it has scored count. The first token of the text is not scored: nothing comes before
-    it, not even <|endoftext|>. Like the recipe, this takes each window's mean and weighs it by
-    its new tokens less one, though only where windows do not overlap is one of them left out.
+    The text is read in windows that move on by `stride`, and of each the tokens count that no
+    window before it held. The first token of the text is not predicted, as nothing comes before
+    it, not even <|endoftext|>; nor is the first of a window that does not overlap the one before.
+
+    To the letter: the recipe takes each window's mean and weighs it by the number of its new
+    tokens less one, also in overlapping windows, where all of them are predicted.
 
     Parameters
     ----------
@@ -222,229 +253,233 @@ def perplexity(
     window : int, optional
         n_ctx unless given.
     stride : int, optional
-        window // 2 unless given. window itself is fastest; the smaller, the lower the result.
+        window // 2 unless given. The whole window is fastest; the smaller, the more context
+        there is, and the lower the perplexity.
 
     Returns
     -------
     Perplexity
         A float, with the perplexity per word and the settings as attributes.
 
+    Raises
+    ------
+    InputError
+        There are fewer than 2 tokens, or the window or the stride does not fit the model.
+
     References
     ----------
-    "Perplexity of fixed-length models", in the documentation of transformers.
+    "Perplexity of fixed-length models", huggingface.co/docs/transformers/perplexity.
 
     Examples
     --------
     >>> import gpt2np
-    >>> text = "Before we proceed any further, hear me speak."
-    >>> value = gpt2np.perplexity(gpt2np.load(), text)
-    >>> 1 < value < value.per_word, value.window, value.stride, value.n_words
-    (True, 512, 256, 8)
+    >>> p = gpt2np.perplexity(gpt2np.load(), "Before we proceed any further, hear me speak.")
+    >>> 1 < p < p.per_word, p.window, p.stride, p.n_tokens, p.n_words
+    (True, 512, 256, 9, 8)
     """
-    window, stride = _check_windows(model, window, stride)
+    window, stride = check_windows(model, window, stride)
     ids = _ids(model, text, bos=False)
     if len(ids) < 2:
         raise InputError("a perplexity needs 2 tokens or more: the first one is not predicted")
-    total = weights = nll = 0.0
-    counted = 0
-    previous = 0
-    for start in range(0, len(ids), stride):
-        stop = min(start + window, len(ids))
-        new = stop - previous  # their predictions come from the positions before them
-        x = hidden(model.params, ids[None, start:stop])[0]
-        first = max(previous - start, 1)
-        if stop - start > first:
-            targets = ids[start + first : stop]
-            logprobs = np.concatenate([
-                _log_probabilities(model, x[first - 1 + at : first - 1 + at + len(part)], part)
-                for at, part in _parts(targets)
-            ])
-            weight = new - 1
-            total -= weight * float(logprobs.mean())
-            weights += weight
-            nll -= float(logprobs.sum())
-            counted += len(logprobs)
-        previous = stop
-        if stop == len(ids):
+    windows, weights = [], []
+    end_before = 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + window, len(ids))
+        # A token is predicted at the position before it: the last one is read for nothing.
+        if max(end_before, begin + 1) < end:
+            windows.append(_Window(begin, max(end_before - 1, begin), end - 1))
+            weights.append(end - end_before - 1)
+        end_before = end
+        if end == len(ids):
             break
-    result = Perplexity(math.exp(total / weights) if weights else math.exp(nll / counted))
-    decoded = text if isinstance(text, str) else ""
-    if not decoded and model.tokenizer is not None:
-        decoded = model.tokenizer.decode(ids.tolist())
-    result.n_words = len(decoded.split())
-    result.per_word = math.exp(min(700.0, nll / max(1, result.n_words)))
-    result.window, result.stride, result.n_tokens = window, stride, counted
+    logprobs = _predict(model, ids, windows)["logprob"]
+    of_windows = [logprobs[w.first : w.stop] for w in windows]
+    means = [part.mean() for part in of_windows]
+    result = Perplexity(_exp(-float(np.average(means, weights=weights))))
+    result.window, result.stride = window, stride
+    result.n_tokens = sum(map(len, of_windows))
+    result.n_words = 0 if model.tokenizer is None else len(model.tokenizer.decode(ids).split())
+    nll = -sum(float(part.sum()) for part in of_windows)
+    result.per_word = _exp(nll / result.n_words) if result.n_words else math.nan
     return result
 
 
-def _log_probabilities(model: Model, x: Array, targets: Ids) -> npt.NDArray[np.float64]:
-    logprobs = log_softmax(unembed(model.params, x[None])[0])
-    picked: npt.NDArray[np.float64] = logprobs[np.arange(len(targets)), targets].astype(np.float64)
-    return picked
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
 
 
-def _parts(array: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    for at in range(0, len(array), LOGIT_ROWS):
-        yield at, array[at : at + LOGIT_ROWS]
-
-
-def _check_windows(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
+def check_windows(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
+    """Give the window and the stride that stand for None, and refuse what does not fit."""
     n_ctx = model.config.n_ctx
     window = n_ctx if window is None else window
-    if not isinstance(window, int) or isinstance(window, bool) or not 2 <= window <= n_ctx:
+    if not isinstance(window, Integral) or isinstance(window, bool) or not 2 <= window <= n_ctx:
         raise InputError(f"window is {window!r}; give 2 to {n_ctx}, the model's context")
     stride = window // 2 if stride is None else stride
-    if not isinstance(stride, int) or isinstance(stride, bool) or not 1 <= stride <= window:
+    if not isinstance(stride, Integral) or isinstance(stride, bool) or not 1 <= stride <= window:
         raise InputError(f"stride is {stride!r}; give 1 to {window}, the window")
-    return window, stride
+    return int(window), int(stride)
+
+
+def _texts(text_or_ids: Any) -> tuple[list[Any], bool]:
+    """Tell a text or token ids from a list of them."""
+    if isinstance(text_or_ids, np.ndarray):
+        many = text_or_ids.ndim == 2
+    else:
+        many = isinstance(text_or_ids, list | tuple) and isinstance(
+            next(iter(text_or_ids), ""), str | list | tuple | np.ndarray
+        )
+    texts = list(text_or_ids) if many else [text_or_ids]
+    if not texts:
+        raise InputError("there is nothing to score: the list is empty")
+    return texts, many
 
 
 def _ids(model: Model, text: Any, bos: bool) -> Ids:
     """Give the ids of a text, with <|endoftext|> in front if asked for."""
-    tokenizer = model.tokenizer
     if isinstance(text, str):
-        if tokenizer is None:
+        if model.tokenizer is None:
             raise InputError("the model has no tokenizer: give token ids")
-        text = tokenizer.encode(text)
-    if not isinstance(text, list | tuple | np.ndarray):
-        raise InputError(f"a text or token ids can be scored, not {type(text).__name__}")
-    if len(text) == 0:
-        raise InputError("there is nothing to score: the text is empty")
-    ids = check_ids(model.config, text)
+        text = model.tokenizer.encode(text)
+    elif not isinstance(text, list | tuple | np.ndarray):
+        raise InputError(f"give a text or token ids to score, not {type(text).__name__}")
+    ids = check_ids(model.config, text) if len(text) else np.empty((1, 0), np.intp)
     if len(ids) > 1:
         raise InputError(f"one text of a list is itself a list of {len(ids)}")
     if not bos:
-        return ids[0].astype(np.intp)
-    if tokenizer is None or tokenizer.eot is None:
+        return np.asarray(ids[0], np.intp)
+    eot = None if model.tokenizer is None else model.tokenizer.eot
+    if eot is None or eot >= model.config.vocab_size:
         raise InputError("the model has no <|endoftext|> to begin with: give bos=False")
-    return np.concatenate([[tokenizer.eot], ids[0]]).astype(np.intp)
+    return np.asarray([eot, *ids[0]], np.intp)
 
 
 class _Window(NamedTuple):
-    """Inputs [start, stop) of a sequence, of which the predictions from ``first`` on are new."""
+    """Tokens [start, stop) are read, and what is predicted after [first, stop) is kept."""
 
-    sequence: int
     start: int
     first: int
     stop: int
 
 
-class _Predictions(NamedTuple):
-    """After every token of a sequence: what was predicted of the next one, and of a boundary."""
-
-    logprobs: npt.NDArray[np.float64]
-    rank: npt.NDArray[np.intp]
-    entropy: npt.NDArray[np.float64]
-    boundary: npt.NDArray[np.float64]
-
-
-def _windows(n: int, sequence: int, window: int, stride: int) -> Iterator[_Window]:
-    first = 0
-    for start in range(0, n, stride):
-        stop = min(start + window, n)
-        yield _Window(sequence, start, first, stop)
-        if stop == n:
+def _windows(begin: int, end: int, window: int, stride: int) -> Iterator[_Window]:
+    """Cover [begin, end) so that each position is kept once."""
+    first = begin
+    for start in range(begin, end, stride):
+        stop = min(start + window, end)
+        yield _Window(start, first, stop)
+        if stop == end:
             return
         first = stop
 
 
-def _predictions(
-    model: Model, sequences: Sequence[Ids], window: int, stride: int, starts: Ids | None
-) -> list[_Predictions]:
-    """Read every window of every sequence, several of similar length at a time."""
-    found = [
-        _Predictions(np.full(n, np.nan), np.zeros(n, np.intp), np.full(n, np.nan),
-                     np.full(n, np.nan))
-        for n in map(len, sequences)
-    ]  # fmt: skip
-    windows = [w for s, ids in enumerate(sequences) for w in _windows(len(ids), s, window, stride)]
-    windows.sort(key=lambda w: w.start - w.stop)
-    while windows:
-        longest = windows[0].stop - windows[0].start
-        n = max(1, POSITIONS // longest)
-        group, windows = windows[:n], windows[n:]
+def _predict(model: Model, ids: Ids, windows: Iterable[_Window]) -> Predictions:
+    """Say what is predicted after each of the ids [N] that a window keeps."""
+    of_words = _word_classes(model.tokenizer, model.config.vocab_size)
+    classes: Array = of_words.astype(model.params.dtype)
+    next_ids = np.append(ids[1:], 0)  # the last is none, and what is said of it not used
+    found = np.repeat(NOTHING, len(ids))
+    for group in _groups(windows):
+        longest = max(w.stop - w.start for w in group)
         # Filled up at the right: attention is causal, so no token sees the filling.
         inputs = np.zeros((len(group), longest), np.intp)
         for row, w in zip(inputs, group, strict=True):
-            row[: w.stop - w.start] = sequences[w.sequence][w.start : w.stop]
+            row[: w.stop - w.start] = ids[w.start : w.stop]
         x = hidden(model.params, inputs)
-        for row_x, w in zip(x, group, strict=True):
-            ids, into = sequences[w.sequence], found[w.sequence]
-            for at in range(w.first, w.stop, LOGIT_ROWS):
-                rows = slice(at, min(at + LOGIT_ROWS, w.stop))
-                part = row_x[rows.start - w.start : rows.stop - w.start]
-                targets = np.append(ids, -1)[rows.start + 1 : rows.stop + 1]
-                logits = unembed(model.params, part[None])[0]
-                _fill(into, rows, logits, targets, starts)
+        kept = np.concatenate([
+            row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)
+        ])
+        at = np.concatenate([np.arange(w.first, w.stop) for w in group])
+        for i in range(0, len(at), LOGIT_ROWS):
+            rows = at[i : i + LOGIT_ROWS]
+            logits = unembed(model.params, kept[None, i : i + LOGIT_ROWS])[0]
+            found[rows] = _predictions(logits, next_ids[rows], classes)
     return found
 
 
-def _fill(
-    into: _Predictions, rows: slice, logits: Array, targets: Ids, starts: Ids | None
-) -> None:
-    """Sum up logits [T, V]; the target -1 stands for no next token."""
-    logprobs = log_softmax(logits)
-    probabilities = np.exp(logprobs)
-    each = np.arange(len(targets))
-    target = logprobs[each, targets]
-    known = targets >= 0
-    into.logprobs[rows] = np.where(known, target, np.nan)
-    into.rank[rows] = np.where(known, (logprobs > target[:, None]).sum(-1) + 1, 0)
-    finite = np.where(probabilities > 0, logprobs, 0)
-    into.entropy[rows] = -np.einsum("tv,tv->t", probabilities, finite) / math.log(2)
-    if starts is not None:
-        in_vocabulary = starts[starts < logits.shape[-1]]
-        with np.errstate(divide="ignore"):
-            into.boundary[rows] = np.log(probabilities[:, in_vocabulary].sum(-1))
+def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
+    """Put windows of similar length together, as many as are read at a time."""
+    group: list[_Window] = []
+    for w in sorted(windows, key=lambda w: w.start - w.stop):  # the longest first
+        if group and (len(group) + 1) * (group[0].stop - group[0].start) > POSITIONS:
+            yield group
+            group = []
+        group.append(w)
+    if group:
+        yield group
 
 
-def _score(tokenizer: Tokenizer | None, ids: Ids, found: _Predictions, bos: bool) -> Score:
-    """Line the predictions up with the tokens that they are of."""
-    def of_tokens(after: npt.NDArray[Any], nothing: float) -> npt.NDArray[Any]:
-        return after[:-1] if bos else np.append(np.asarray([nothing], after.dtype), after[:-1])
+def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
+    """Say what logits [rows, V] predict of the targets [rows]; the logits are used up."""
+    logits -= logits.max(-1, keepdims=True)
+    p = np.exp(logits)
+    total = p.sum(-1)
+    log_total = np.log(total)
+    target = logits[np.arange(len(targets)), targets]
+    found = np.empty(len(targets), PREDICTION)
+    found["logprob"] = target - log_total
+    found["rank"] = np.count_nonzero(logits > target[:, None], axis=-1) + 1
+    found["entropy"] = (log_total - np.vecdot(p, logits) / total) / math.log(2)
+    with np.errstate(divide="ignore"):
+        of_classes = np.log(p @ classes)
+    found["ends"] = of_classes[:, 0] - log_total
+    found["begins"] = of_classes[:, 1] - log_total
+    return found
 
-    listed = ids.tolist()
-    pieces = [] if tokenizer is None else [tokenizer.token_bytes(i) for i in listed]
-    text, offsets = _offsets(pieces)
-    boundary = found.boundary if bos else np.append(np.nan, found.boundary)
+
+@lru_cache(maxsize=4)
+def _word_classes(tokenizer: Tokenizer | None, V: int) -> npt.NDArray[np.bool_]:  # [V, 2]
+    """Which tokens begin with whitespace, and which without; <|endoftext|> counts as both."""
+    classes = np.zeros((V, 2), bool)
+    if tokenizer is not None:
+        for id in range(min(V, tokenizer.n_vocab)):
+            classes[id, 0] = _begins_with_space(tokenizer.token_bytes(id))
+            classes[id, 1] = not classes[id, 0]
+        if tokenizer.eot is not None:
+            classes[tokenizer.eot : tokenizer.eot + 1] = True
+    return classes
+
+
+def _begins_with_space(token: bytes) -> bool:
+    return token.decode("utf-8", "replace")[:1].isspace()
+
+
+def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
+    """Line what was predicted up with the tokens that it was predicted of."""
+    if bos:
+        ids = ids[1:]
+    else:
+        found = np.concatenate([NOTHING, found])
+    tokenizer = model.tokenizer
+    pieces = [] if tokenizer is None else [tokenizer.token_bytes(id) for id in ids.tolist()]
+    spaced = np.array([_begins_with_space(piece) for piece in pieces] + [True])
+    boundary = np.where(spaced, found["ends"], 0.0)
+    if pieces and not spaced[0]:
+        boundary[0] = found["begins"][0]
     return Score(
-        ids=listed,
+        ids=ids.tolist(),
         tokens=[piece.decode("utf-8", "replace") for piece in pieces],
-        offsets=offsets,
-        logprobs=of_tokens(found.logprobs, np.nan),
-        rank=of_tokens(found.rank, 0),
-        entropy=of_tokens(found.entropy, np.nan),
-        text=text,
+        offsets=_offsets(pieces),
+        logprobs=found["logprob"][:-1],
+        rank=found["rank"][:-1],
+        entropy=found["entropy"][:-1],
+        text=b"".join(pieces).decode("utf-8", "replace"),
         _boundary=boundary,
     )
 
 
-def _offsets(pieces: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
-    """Decode a text piece by piece, and say which characters each piece spans."""
+def _offsets(pieces: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Say which characters of the text that they spell together each piece spans."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     offsets = []
-    parts: list[str] = []
-    n = 0
+    n = 0  # characters decoded so far
     for piece in pieces:
-        start = n
-        part = decoder.decode(piece)
-        parts.append(part)
-        n += len(part)
-        offsets.append((start, n + bool(decoder.getstate()[0])))
-    text = "".join([*parts, decoder.decode(b"", final=True)])
-    return text, offsets
-
-
-@lru_cache(maxsize=4)
-def _word_starts(tokenizer: Tokenizer) -> Ids:
-    """The ids of the tokens before which a word is over: they begin with whitespace, or end it."""
-    starts = [
-        i for i in range(tokenizer.n_vocab)
-        if i == tokenizer.eot
-        or tokenizer.token_bytes(i).decode("utf-8", "ignore")[:1].isspace()
-    ]  # fmt: skip
-    ids: Ids = np.array(starts, np.intp)
-    return ids
+        of_bytes = []  # the character that each byte is of
+        for byte in piece:
+            n += len(decoder.decode(bytes([byte])))
+            unfinished = decoder.getstate()[0] != b""
+            of_bytes.append(n if unfinished else n - 1)
+        offsets.append((of_bytes[0], of_bytes[-1] + 1))
+    return offsets
 
 
 def _word_spans(

@@ -1,0 +1,381 @@
+"""gpt2np score: how likely texts are, token by token or word by word."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from gpt2np import scoring
+from gpt2np.commands import add_model_options, load_model, read_text, text
+from gpt2np.errors import InputError
+from gpt2np.files import replacing
+from gpt2np.loading import Model
+from gpt2np.scoring import Score
+
+FORMATS = ("table", "csv", "tsv", "jsonl")
+BATCH = 8_000  # characters, more or less, of the texts that are scored together
+DIGITS = 5  # after the point, of every number in a file
+COLUMNS = {
+    "token":       ("start", "end", "id", "token", "surprisal", "rank", "entropy"),
+    "word":        ("start", "end", "word", "surprisal"),
+    "word, plain": ("start", "end", "word", "surprisal"),
+}  # fmt: skip
+COLOURS = ((4, "32"), (8, "33"), (math.inf, "31"))  # green below 4 bits, yellow below 8, red
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("files", nargs="*", default=[], metavar="FILE",
+                       help="a file in UTF-8 is one text, but for a line break at its end; one "
+                            'named *.jsonl has a text on each line; "-" reads standard input')
+    given.add_argument("--text", type=text, metavar="TEXT", help="the text itself")
+    lines = parser.add_mutually_exclusive_group()
+    lines.add_argument("--lines", action="store_true", help="every line of a file is a text")
+    lines.add_argument("--field", metavar="NAME",
+                       help="every line of a file is a JSON object with the text in its field "
+                            "NAME (text, for *.jsonl)")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="OUT", help="write to a file")
+    parser.add_argument("--format", choices=FORMATS,
+                        help="table; csv or tsv, a row for each token; jsonl, an object for each "
+                             "text (what OUT ends in, else table)")  # fmt: skip
+    parser.add_argument("--resume", action="store_true",
+                        help="go on with an OUT in jsonl that was interrupted")
+    parser.add_argument("--words", action="store_true",
+                        help="sum the tokens into the words that whitespace separates, and give "
+                             "the probability of the boundary to the word that it ends")
+    parser.add_argument("--no-correction", dest="correction", action="store_false",
+                        help="leave it to the next word, as work before 2024 does")
+    parser.add_argument("--no-bos", dest="bos", action="store_false",
+                        help="do not put <|endoftext|> first: the first token has no score then")
+    parser.add_argument("--window", type=int, metavar="N",
+                        help="read at most N tokens at a time (the model's context)")
+    parser.add_argument("--stride", type=int, metavar="N",
+                        help="in longer texts, move on by N tokens (half the window)")
+    add_model_options(parser)
+
+
+class Document(NamedTuple):
+    """A text and where it stands; ``line`` counts from 1, and is None for a whole file."""
+
+    file: str | None
+    line: int | None
+    text: str
+
+
+@dataclass
+class Total:
+    """What texts add up to; `tokens` counts those that have a score."""
+
+    texts: int = 0
+    tokens: int = 0
+    words: int = 0
+    bits: float = 0.0
+
+    def add(self, n_tokens: int, n_words: int, bits: float) -> None:
+        """Count one more text."""
+        self.texts += 1
+        self.tokens += n_tokens
+        self.words += n_words
+        self.bits += bits
+
+    def __str__(self) -> str:
+        return (f"texts: {self.texts:,}, tokens: {self.tokens:,}, words: {self.words:,}, "
+                f"bits: {self.bits:,.1f}, perplexity: {_perplexity(self.tokens, self.bits):,.2f}")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Score the texts, show each when it is done, and tell what they add up to."""
+    args.format = _format(args)
+    documents = list(_documents(args))  # first, as a model may take long
+    model = load_model(args)
+    window, stride = scoring.check_windows(model, args.window, args.stride)
+    settings = {
+        "model":  model.source,
+        "dtype":  args.dtype,
+        "bos":    args.bos,
+        "window": window,
+        "stride": stride,
+        "unit":   ("word" if args.correction else "word, plain") if args.words else "token",
+    }  # fmt: skip
+    total = Total()
+    done = _resume(args.output, documents, settings, total) if args.resume else 0
+    header, show = _formatter(args, settings, several=len(documents) > 1)
+    with _output(args) as stream, _bar(len(documents), done) as bar:
+        stream.write(header)
+        for document, score in _scored(model, documents[done:], settings):
+            total.add(**_counts(score))
+            with bar.external_write_mode() if bar else nullcontext():
+                stream.write(show(document, score))
+                stream.flush()
+            if bar:
+                bar.update()
+    in_table = args.format == "table" and not args.output
+    print(f"{total} (window {window}, stride {stride})", file=None if in_table else sys.stderr)
+
+
+def _format(args: argparse.Namespace) -> str:
+    """Say which format is wanted, and refuse what cannot be done with it."""
+    ending = Path(args.output).suffix.removeprefix(".").lower() if args.output else "table"
+    form: str = args.format or ending
+    if form not in FORMATS:
+        raise InputError(f"{args.output} ends in none of .csv, .tsv and .jsonl: give --format")
+    if args.resume and not (args.output and form == "jsonl"):
+        raise InputError("--resume goes on with an output in jsonl: give -o OUT.jsonl")
+    if form == "jsonl" and not args.resume and args.output and os.path.exists(args.output):
+        raise InputError(f"{args.output} is there already: go on with it by --resume, or remove it")
+    return form
+
+
+def _documents(args: argparse.Namespace) -> Iterator[Document]:
+    if args.text is not None:
+        yield Document(None, None, args.text)
+    for path in args.files:
+        content, file = read_text(path), text(path)
+        field = args.field or ("text" if path.endswith(".jsonl") and not args.lines else None)
+        if field is None and not args.lines:
+            yield Document(file, None, content.removesuffix("\n").removesuffix("\r"))
+            continue
+        # Lines as in a text file of any system: no other character ends one.
+        for number, line in enumerate(io.StringIO(content, newline=None), 1):
+            if field is None:
+                yield Document(file, number, line.removesuffix("\n"))
+            elif line.strip():
+                yield Document(file, number, _field(line, field, f"{file}, line {number}"))
+
+
+def _field(line: str, field: str, where: str) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+    value = value.get(field) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        raise InputError(f"{where} has no text in the field {field!r}: name another with --field")
+    return value
+
+
+def _resume(
+    output: str, documents: Sequence[Document], settings: Mapping[str, Any], total: Total
+) -> int:
+    """Count the texts that an output holds already, and drop a last line that is torn."""
+    try:
+        with open(output, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return 0
+    whole = data.rfind(b"\n") + 1
+    lines = data[:whole].splitlines()
+    if len(lines) > len(documents):
+        raise InputError(f"{output} has {len(lines)} lines for {len(documents)} texts")
+    for number, (line, document) in enumerate(zip(lines, documents, strict=False), 1):
+        try:
+            record = json.loads(line)
+            total.add(record["n_tokens"], record["n_words"], record["bits"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(f"{output}, line {number} is not an output of this command") from None
+        for name, value in {"file": document.file, "line": document.line, **settings}.items():
+            if record.get(name) != value:
+                raise InputError(
+                    f"{output}, line {number}: {name} is {record.get(name)!r}, now {value!r}; "
+                    "resume with the same texts and options"
+                )
+    os.truncate(output, whole)
+    return len(lines)
+
+
+def _scored(
+    model: Model, documents: Iterable[Document], settings: Mapping[str, Any]
+) -> Iterator[tuple[Document, Score]]:
+    """Score the texts in batches, in their order."""
+    for batch in _batches(documents):
+        texts = [document.text for document in batch]
+        scores = scoring.score(model, texts, bos=settings["bos"], window=settings["window"],
+                               stride=settings["stride"])
+        yield from zip(batch, scores, strict=True)
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += 1 + len(document.text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _output(args: argparse.Namespace) -> Iterator[TextIO]:
+    """Open what is written to. A file is there when it is whole, but for jsonl, which grows."""
+    if args.output is None:
+        yield sys.stdout
+    elif args.format == "jsonl":
+        with open(args.output, "a", encoding="utf-8", newline="\n") as stream:
+            try:
+                yield stream
+            except KeyboardInterrupt:
+                print(f"gpt2np: stopped: --resume goes on with {args.output}", file=sys.stderr)
+                raise
+    else:
+        with replacing(args.output) as file, io.TextIOWrapper(file, "utf-8", newline="") as stream:
+            yield stream
+
+
+@contextmanager
+def _bar(n_texts: int, done: int) -> Iterator[Any]:
+    """Count several texts on standard error, if that is a terminal."""
+    if n_texts < 2 or not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=n_texts, initial=done, unit="text") as bar:
+        yield bar
+
+
+# What is written of a text
+
+
+def _perplexity(n_tokens: int, bits: float) -> float:
+    try:
+        return 2 ** (bits / n_tokens)
+    except ZeroDivisionError:
+        return math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _number(x: float) -> float | None:
+    """Round a number for a file; None where there is none, as JSON has no NaN."""
+    return round(float(x), DIGITS) if math.isfinite(x) else None
+
+
+def _counts(score: Score) -> dict[str, Any]:
+    known = score.surprisal[score.rank > 0]
+    return {
+        "n_tokens": len(known),
+        "n_words":  len(score.text.split()),
+        "bits":     _number(known.sum()),
+    }  # fmt: skip
+
+
+def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
+    """Give what is known of each token or word, column by column."""
+    if unit == "token":
+        starts, ends = zip(*score.offsets, strict=True) if score.offsets else ((), ())
+        values = [starts, ends, score.ids, score.tokens, map(_number, score.surprisal),
+                  score.rank.tolist(), map(_number, score.entropy)]
+    else:
+        words = score.words(correction=unit == "word")
+        values = [[word.start for word in words], [word.end for word in words],
+                  [word.text for word in words], [_number(word.surprisal) for word in words]]
+    return {name: list(column) for name, column in zip(COLUMNS[unit], values, strict=True)}
+
+
+def _formatter(
+    args: argparse.Namespace, settings: Mapping[str, Any], *, several: bool
+) -> tuple[str, Callable[[Document, Score], str]]:
+    """Give what stands before all texts, and the function that writes one of them."""
+    unit = settings["unit"]
+    if args.format == "jsonl":
+        return "", partial(_json_line, settings=settings)
+    if args.format == "table":
+        return "", partial(_table, unit=unit, heading=several, terminal=_is_terminal(args))
+    delimiter = {"csv": ",", "tsv": "\t"}[args.format]
+    header = _csv([("file", "line", "index", *COLUMNS[unit])], delimiter)
+    return header, partial(_rows, unit=unit, delimiter=delimiter)
+
+
+def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) -> str:
+    counts = _counts(score)
+    record = {
+        "file": document.file, "line": document.line, **settings, **counts,
+        "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
+        **_columns(score, settings["unit"]),
+    }  # fmt: skip
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _rows(document: Document, score: Score, unit: str, delimiter: str) -> str:
+    columns = _columns(score, unit)
+    rows = zip(*columns.values(), strict=True)
+    return _csv([(document.file, document.line, i, *row) for i, row in enumerate(rows)], delimiter)
+
+
+def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter, lineterminator="\n",
+               quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
+    return stream.getvalue()
+
+
+def _table(
+    document: Document, score: Score, unit: str, *, heading: bool, terminal: bool
+) -> str:
+    """Show a text on a terminal, coloured by surprisal and cut to its width, or as plain text."""
+    colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
+    lines = []
+    if heading:
+        place = document.file if document.line is None else f"{document.file}, line {document.line}"
+        lines.append(f"==== {_printable(str(place))} ====")
+    if unit == "token":
+        lines.append(f"{'bits':>7} {'rank':>6} {'entropy':>7}  token")
+        shown = [
+            (bits, f"{bits:7.2f} {rank:6} {entropy:7.2f}  ", repr(token))
+            for bits, rank, entropy, token
+            in zip(score.surprisal, score.rank, score.entropy, score.tokens, strict=True)
+        ]  # fmt: skip
+    else:
+        lines.append(f"{'bits':>7}  word")
+        shown = [
+            (word.surprisal, f"{word.surprisal:7.2f}  ", _printable(word.text))
+            for word in score.words(correction=unit == "word")
+        ]
+    for bits, numbers, whole in shown:
+        name = _cut(whole, columns - len(numbers))
+        code = next((code for limit, code in COLOURS if bits < limit), None) if colour else None
+        lines.append(f"{numbers}\033[{code}m{name}\033[0m" if code else numbers + name)
+    return "\n".join([*lines, ""])
+
+
+def _is_terminal(args: argparse.Namespace) -> bool:
+    return args.output is None and sys.stdout.isatty()
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut a text to a width on the terminal, where East Asian characters take two places.
+
+    >>> _cut("whale", 5), _cut("whales", 5), _cut("\u9be8\u9be8\u9be8", 5)
+    ('whale', 'whal\u2026', '\u9be8\u9be8\u2026')
+    """
+    places = [
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    ]
+    if sum(places) <= width:
+        return text
+    while places and sum(places) > width - 1:
+        places.pop()
+    return text[: len(places)] + "\u2026"
