@@ -29,7 +29,7 @@ class KVCache:
     lengths : int array [B]
         The positions held of each sequence. They may differ: rows of a batch are independent.
     ids : int array [B, capacity]
-        The tokens held, where `note` was told; else -1.
+        The tokens held.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class KVCache:
         shape = (config.n_layer, batch_size, config.n_head, capacity, config.head_width)
         self.keys: Array = np.empty(shape, params.dtype)
         self.values: Array = np.empty(shape, params.dtype)
-        self.ids: npt.NDArray[np.intp] = np.full((batch_size, capacity), -1)
+        self.ids: npt.NDArray[np.intp] = np.zeros((batch_size, capacity), np.intp)
         self._hold(np.zeros(batch_size, np.intp))
 
     def _hold(self, lengths: npt.NDArray[np.intp]) -> None:
@@ -100,22 +100,27 @@ class KVCache:
             spans.append((rows, keys[:, :, : held + T], values[:, :, : held + T]))
         return spans
 
-    def advance(self, T: int) -> None:
+    def advance(self, ids: npt.NDArray[np.integer[Any]]) -> None:  # [B, T]
         """Count T more positions as held, once every layer has put in its keys and values."""
+        T = ids.shape[1]
+        for rows, held in self._groups:
+            self.ids[rows, held : held + T] = ids[rows]
         self._hold(self.lengths + T)
 
-    def note(self, ids: npt.NDArray[np.integer[Any]]) -> None:  # [B, T]
-        """Note which tokens the last T positions hold, so that a later prompt can be compared."""
-        for row, new, n in zip(self.ids, ids, self.lengths, strict=True):
-            row[n - len(new) : n] = new
+    def put(self, rows: npt.ArrayLike, other: KVCache) -> None:
+        """Let sequences hold what those of another cache hold, which has as many."""
+        rows, n, lengths = np.asarray(rows, np.intp), other.length, self.lengths.copy()
+        self.keys[:, rows, :, :n] = other.keys[:, :, :, :n]
+        self.values[:, rows, :, :n] = other.values[:, :, :, :n]
+        self.ids[rows, :n] = other.ids[:, :n]
+        lengths[rows] = other.lengths
+        self._hold(lengths)
 
     def truncate(self, length: int | npt.NDArray[Any]) -> None:
         """Forget the positions from ``length`` on (one number for all, or one per sequence)."""
         if np.any(length < 0) or np.any(length > self.lengths):
             raise ContextError(f"cannot cut to {length} a cache that holds {self.lengths.tolist()}")
         self._hold(np.broadcast_to(length, self.lengths.shape).astype(np.intp))
-        for row, n in zip(self.ids, self.lengths, strict=True):
-            row[n:] = -1
 
     def select(self, rows: npt.ArrayLike) -> KVCache:
         """Copy the given sequences, in the order given, repeats included, to a cache of their own.

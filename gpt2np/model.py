@@ -110,7 +110,7 @@ def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] with last_only
         last = last_only and probe is None and i == config.n_layer - 1
         x = block(x, p, i, config, cache, scoped(probe, f"h.{i}"), last_only=last)
     if cache is not None:
-        cache.advance(ids.shape[1])
+        cache.advance(ids)
     return x[:, -1:] if last_only else x
 
 

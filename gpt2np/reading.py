@@ -25,16 +25,11 @@ class Reader:
 
     def read(self, ids: Ids, cache: KVCache) -> Array:  # [B, T] -> [B, T, V]
         """Read the same number of new tokens of each sequence; give logits after every one."""
-        return self._logits(self._hidden(ids, cache))
+        return self._logits(hidden(self.params, ids, cache, self.probe))
 
     def last(self, ids: Ids, cache: KVCache) -> Array:  # [B, T] -> [B, V]
         """Read as above; give the logits after the last one alone."""
-        return self._logits(self._hidden(ids, cache)[:, -1:])[:, 0]
-
-    def _hidden(self, ids: Ids, cache: KVCache) -> Array:
-        x = hidden(self.params, ids, cache, self.probe)
-        cache.note(ids)
-        return x
+        return self._logits(hidden(self.params, ids, cache, self.probe, last_only=True))[:, 0]
 
     def _logits(self, x: Array) -> Array:
         logits = unembed(self.params, x, self.probe)
@@ -72,11 +67,14 @@ class Reader:
             for row, b in zip(ids, rows, strict=True):
                 row[: lengths[b]] = prompts[b]
             part = KVCache(self.params, len(rows), longest)
-            x = self._hidden(ids, part)[np.arange(len(rows)), lengths[rows] - 1]
-            logits[rows] = self._logits(x[:, None])[:, 0]
-            _place(part, cache, rows)
-        cache.advance(int(lengths.max()))
-        cache.truncate(lengths)
+            if (lengths[rows] == longest).all():
+                logits[rows] = self.last(ids, part)
+            else:
+                x = hidden(self.params, ids, part, self.probe)
+                x = x[np.arange(len(rows)), lengths[rows] - 1]
+                logits[rows] = self._logits(x[:, None])[:, 0]
+                part.truncate(lengths[rows])
+            cache.put(rows, part)
         return cache, logits
 
     def slide(self, sequences: Sequence[Ids], cache: KVCache) -> None:
@@ -84,26 +82,12 @@ class Reader:
 
         The last token of each sequence is left for the next step to read.
         """
-        lengths = cache.lengths.copy()
-        full = np.flatnonzero(lengths == cache.capacity).tolist()
-        if not full:
-            return
-        for b in full:
+        for b in np.flatnonzero(cache.lengths == cache.capacity).tolist():
             tail = _half_window(sequences[b], cache.capacity)[:-1]
-            lengths[b] = len(tail)
+            part = KVCache(self.params, 1, max(1, len(tail)))
             if len(tail):
-                part = KVCache(self.params, 1, len(tail))
-                self._hidden(tail[None], part)
-                _place(part, cache, [b])
-        cache.truncate(lengths)
-
-
-def _place(part: KVCache, cache: KVCache, rows: list[int]) -> None:
-    """Copy all that one cache holds to rows of another, whose lengths are the caller's to set."""
-    n = part.length
-    cache.keys[:, rows, :, :n] = part.keys
-    cache.values[:, rows, :, :n] = part.values
-    cache.ids[rows, :n] = part.ids
+                hidden(self.params, tail[None], part, self.probe)
+            cache.put([b], part)
 
 
 def _half_window(ids: Ids, window: int) -> Ids:

@@ -90,8 +90,8 @@ def dictate(tokens, n_prompt):
 def reads(monkeypatch):
     """The shapes [B, T] of all that the model reads from now on."""
     shapes, hidden = [], reading.hidden
-    monkeypatch.setattr(reading, "hidden", lambda params, ids, *rest: (
-        shapes.append(ids.shape), hidden(params, ids, *rest))[1])  # fmt: skip
+    monkeypatch.setattr(reading, "hidden", lambda params, ids, *rest, **options: (
+        shapes.append(ids.shape), hidden(params, ids, *rest, **options))[1])  # fmt: skip
     return shapes
 
 
