@@ -96,6 +96,15 @@ def cross_entropy(
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
 
 
+def speech_starts(ids: np.ndarray, newline: int, newlines: int) -> np.ndarray:
+    """Where, a whole window before the end, a token that is none follows a blank line."""
+    after = np.arange(2, len(ids) - CONFIG.n_positions)
+    blank = (ids[after - 1] == newlines) | (
+        (ids[after - 1] == newline) & np.isin(ids[after - 2], [newline, newlines])
+    )
+    return after[blank & ~np.isin(ids[after], [newline, newlines])]
+
+
 def sample_windows(
     tokens: torch.Tensor, starts: np.ndarray, eot: int, rng: np.random.Generator
 ) -> torch.Tensor:
@@ -170,11 +179,7 @@ def main(text_file: Path, folder: Path) -> None:
     row[seen] = np.arange(len(seen))
     training = torch.from_numpy(row[ids[:split]])
     held_out = torch.from_numpy(ids[split:])
-    # A speech begins after a blank line ("\n\n" is one token or ends in two newline tokens).
-    newline = np.isin(ids[:split], tokenizer.encode("\n\n") + tokenizer.encode("\n"))
-    starts = np.flatnonzero(newline[:-1] & ~newline[1:] & (ids[: split - 1] == 198)) + 1
-    blank = np.append(False, newline[:-2]) | (ids[: split - 1] == 628)
-    starts = starts[blank[starts - 1] & (starts < split - CONFIG.n_positions)]
+    starts = speech_starts(ids[:split], *(tokenizer.encode(text)[0] for text in ("\n", "\n\n")))
     print(f"{split} training and {len(held_out)} held-out tokens, {len(seen)} distinct, "
           f"{len(starts)} speeches", flush=True)
 
