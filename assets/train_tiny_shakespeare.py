@@ -188,11 +188,10 @@ def main(text_file: Path, folder: Path) -> None:
     spellings = [tokenizer.token_bytes(i).decode("latin-1") for i in range(CONFIG.vocab_size)]
     modules = torch.nn.ModuleList([GPT2LMHeadModel(config), Embedding(spellings, seen)])
     average = copy.deepcopy(modules)
-    decayed = [p for p in modules.parameters() if p.ndim == 2]
-    others = [p for p in modules.parameters() if p.ndim != 2]
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": WEIGHT_DECAY},
-         {"params": others, "weight_decay": 0.0}],
+        [{"params": [p for p in modules.parameters() if p.ndim == 2],
+          "weight_decay": WEIGHT_DECAY},
+         {"params": [p for p in modules.parameters() if p.ndim != 2], "weight_decay": 0.0}],
         betas=(0.9, 0.99),
     )
     weights = torch.zeros(len(seen) + SAMPLED)

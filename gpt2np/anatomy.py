@@ -214,8 +214,8 @@ COMPONENTS = (
         "ln_2", "LayerNorm before the MLP", "[B, T, D]", "[B, T, D]",
         "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
         r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "The same as ln_1, with a gain and bias of its own. It reads the stream after attention has "
-        "added to it.",
+        "The same as ln_1, with a gain and bias of its own. It reads the stream after attention "
+        "has added to it.",
         "src/model.py lines 28-39, norm", "GPT2Block.ln_2", LAYER_NORM_PAPER,
         "gpt2np.layers:layer_norm", flops="8*B*T*D", per_layer=1, tensors="ln_2",
     ),

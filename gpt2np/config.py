@@ -8,8 +8,9 @@ from typing import Any
 
 from gpt2np.errors import CheckpointError
 
-# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in
-# Hugging Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf, which nanoGPT trains with.
+# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
+# Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
+# which nanoGPT trains with.
 TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
 ERF_GELU = ("gelu",)
 

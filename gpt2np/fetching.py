@@ -221,7 +221,7 @@ def _attempt(
 @contextmanager
 def _answer(url: str, token: str | None, headers: dict[str, str]) -> Iterator[requests.Response]:
     """Open the answer to a GET; whatever fails, here or while its body is read, gets a name."""
-    import requests  # noqa: PLC0415
+    import requests
 
     if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
            for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
@@ -347,7 +347,7 @@ def _write(
     start: int, length: int | None, progress: bool,
 ) -> None:
     """Write the body into `part` from `start` on, and to the disk."""
-    from tqdm import tqdm  # noqa: PLC0415
+    from tqdm import tqdm
 
     chunks = response.iter_content(CHUNK)
     first: bytes = next(chunks, b"")

@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
-from gpt2np.config import PRESETS, Config
+from gpt2np.config import PRESETS
 from gpt2np.errors import InputError
 from gpt2np.loading import Opened, inspect
 
@@ -122,7 +122,7 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
 def numbers(shape: str, account: Ledger) -> str:
     """Give a shape in numbers, behind the one in symbols.
 
-    >>> numbers("[B, T, 3D]", ledger(Config(), T=5))
+    >>> numbers("[B, T, 3D]", ledger(PRESETS["gpt2"], T=5))
     ' = [1, 5, 2304]'
     """
     if "[" not in shape:
