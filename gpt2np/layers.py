@@ -62,7 +62,7 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
     def normalise(x: Array, out: Array | None) -> Array:
         D = x.shape[-1]
         x = x - np.add.reduce(x, -1, keepdims=True) / D
-        variance = np.vecdot(x, x, keepdims=True) / D
+        variance = np.vecdot(x, x)[..., None] / D
         x *= (variance + epsilon) ** -0.5
         x *= p.weight
         return np.add(x, p.bias, out=out)
