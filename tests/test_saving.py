@@ -1,0 +1,129 @@
+"""Models written as Hugging Face folders: read again by transformers and by ourselves."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from shared import SHARED, needs_shared
+
+import gpt2np
+from gpt2np.checkpoints import open_checkpoint
+from gpt2np.cli import main
+from gpt2np.config import Config
+from gpt2np.errors import CheckpointError, InputError
+
+CONFIGS = {
+    "as published": Config(vocab_size=60, n_ctx=16, n_embd=12, n_head=3, n_layer=2),
+    "all else": Config(
+        vocab_size=60, n_ctx=16, n_embd=12, n_head=3, n_layer=2, n_inner=20,
+        activation_function="gelu", layer_norm_epsilon=1e-3, scale_attn_weights=False,
+        scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True,
+        tie_word_embeddings=False,
+    ),
+}  # fmt: skip
+IDS = np.arange(16)[None] * 7 % 60
+
+
+def model_of(config):
+    return gpt2np.Model(gpt2np.Params.random(config, 3))
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16"])
+def test_our_own_reader_gets_back_what_was_saved(tmp_path, config, dtype):
+    model = model_of(config)
+    again = gpt2np.load(gpt2np.save(model, tmp_path / "new", dtype=dtype))
+    assert again.config == model.config
+    bits = {"float16": 11, "bfloat16": 8}.get(dtype, 24)
+    for name, array in model.params.items():
+        assert np.abs(again.params[name] - array).max() <= np.abs(array).max() * 2.0**-bits
+    stored = set(open_checkpoint(tmp_path / "new").dtypes.values())
+    assert stored == {dtype or "float32"}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_transformers_loads_it_without_a_word_and_gives_equal_logits(
+    tmp_path, config, dtype, capfd
+):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    gpt2np.save(model_of(config), tmp_path, dtype=dtype)
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        theirs, told = transformers.GPT2LMHeadModel.from_pretrained(
+            tmp_path, dtype=torch.float32, output_loading_info=True, attn_implementation="eager"
+        )
+    assert not any(told.values()), told
+    assert capfd.readouterr().err == ""
+    with torch.no_grad():
+        logits = theirs.eval()(torch.from_numpy(IDS)).logits.numpy()
+    ours = gpt2np.forward(gpt2np.load(tmp_path).params, IDS)
+    assert np.abs(ours - logits).max() <= 2e-5 * np.abs(logits).max()
+
+
+def test_the_tokenizer_is_saved_too(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = Config(vocab_size=50257, n_ctx=8, n_embd=4, n_head=1, n_layer=1)
+    tokenizer = gpt2np.Tokenizer.gpt2()
+    gpt2np.save(gpt2np.Model(gpt2np.Params.random(config), tokenizer), tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    text = "Hello, wörld! <|endoftext|>'s  \n\n3"
+    assert theirs.encode("naïve 12\n\n x") == tokenizer.encode("naïve 12\n\n x")
+    assert gpt2np.load(tmp_path).tokenizer.encode(text) == tokenizer.encode(text)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert config["bos_token_id"] == config["eos_token_id"] == 50256
+
+
+def test_saving_over_the_files_that_are_mapped(tmp_path):
+    """The folder that a model was loaded from can be written to while the model is in use."""
+    gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
+    model = gpt2np.load(tmp_path)
+    before = gpt2np.forward(model.params, IDS)
+    gpt2np.save(model, tmp_path, dtype="float16")
+    assert np.array_equal(gpt2np.forward(model.params, IDS), before)
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
+
+
+def test_what_cannot_be_saved(tmp_path):
+    model = model_of(CONFIGS["as published"])
+    with pytest.raises(InputError, match=r"dtype is 'int8'; give one of float32, float16, bfl"):
+        gpt2np.save(model, tmp_path, dtype="int8")
+    arrays = {**model.params, "ln_f.bias": np.full(12, 1e5, np.float32)}
+    large = gpt2np.Model(gpt2np.Params(model.config, arrays))
+    with pytest.raises(CheckpointError, match=r"ln_f\.bias"):
+        gpt2np.save(large, tmp_path / "new", dtype="float16")
+    assert not (tmp_path / "new" / "config.json").exists()  # so it is not taken for a model
+
+
+@needs_shared
+def test_convert_and_info_of_openais_format(tmp_path, capsys):
+    source = str(SHARED / "openai-tf-tiny")
+    assert main(["convert", source, str(tmp_path), "--dtype", "float32"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}\n"
+    ids = np.arange(24)[None]
+    ours, again = (gpt2np.forward(gpt2np.load(s).params, ids) for s in (source, tmp_path))
+    np.testing.assert_allclose(again, ours, rtol=1e-6, atol=1e-6)
+
+    assert main(["info", source, "--json", "--tensors", "--verify"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["format"] == "tensorflow"
+    assert facts["parameters"] == "42,176 counted in 40 tensors"
+    assert facts["formula"].endswith(" = 42,176")
+    assert facts["renamed"].startswith("40 of 40 tensors")
+    assert facts["tensors"]["model/h2/attn/c_attn/w"] == "float32 [1, 32, 96]"
+
+    assert main(["info", str(tmp_path)]) == 0
+    assert "format: safetensors\n" in capsys.readouterr().out
+
+
+def test_info_counts_by_the_formula(tmp_path, capsys):
+    for name, config in CONFIGS.items():
+        gpt2np.save(model_of(config), tmp_path / name)
+        assert main(["info", str(tmp_path / name), "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        counted = facts["parameters"].split(" ")[0]
+        assert facts["formula"].endswith(f" = {counted}")
+        assert int(counted.replace(",", "")) == model_of(config).params.n_params
