@@ -79,7 +79,7 @@ def test_of_the_second_of_two_passes(model):
     cache = KVCache(model.params)
     cache.keys[:, :, :, :5] = golden.arrays["past.keys"]
     cache.values[:, :, :, :5] = golden.arrays["past.values"]
-    cache.advance(5)
+    cache.advance(np.array([IDS[:5]]))
     assert np.array_equal(forward(model.params, IDS[5:], cache), golden.arrays["logits"])
 
 

@@ -111,7 +111,7 @@ def _anywhere(site: Site) -> Candidates:
         yield cause, {site.point: partial(compute, site)}
 
 
-def replay(  # noqa: PLR0917
+def replay(
     run: Run, params: Params, fault: Callable[[Site], Array], kinds: str, after: str, until: str
 ) -> Array:
     """Compute an activation with a fault in all points of some kinds that follow a given one."""
@@ -146,11 +146,11 @@ def replay(  # noqa: PLR0917
 
 def refilled_cache(params: Params, run: Run) -> KVCache | None:
     """Make a cache that holds what was read before, if anything was."""
-    if run.past is None:
+    if run.past is None or run.ids is None:
         return None
     keys, values = run.past  # [L, B, H, N, K]
     N = run.held
     cache = KVCache(params, keys.shape[1])
     cache.keys[:, :, :, :N], cache.values[:, :, :, :N] = keys, values
-    cache.advance(N)
+    cache.advance(run.ids[:, :N])
     return cache

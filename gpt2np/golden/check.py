@@ -13,11 +13,11 @@ from gpt2np.golden.files import Golden, read
 from gpt2np.golden.measure import (
     HALF,
     PRECISIONS,
-    TOLERANCE,
     Distance,
     aligned,
     measure,
     precision,
+    tolerance,
 )
 from gpt2np.golden.names import Array, by_point, flow_order
 from gpt2np.golden.record import PAST, run_model
@@ -97,7 +97,7 @@ def check(
     first = next((row for row in rows if not row.same), None)
     if first is None or first.distance is None:
         return Report(rows, (), tuple(notes))
-    run = _reference_run(theirs, points, points.get("ids", ours.get("ids")), model)
+    run = reference_run(theirs, points, points.get("ids", ours.get("ids")), model)
     point, recorded = first.point, points[first.point]
     run = replace(run, at={point: recorded, **run.at})
     pair = aligned(point, recorded, run.at[point])
@@ -129,25 +129,24 @@ class _Judge:
             return Row(point, distance, same or excused, verdict, rtol=0.0)
         self._lower(*(array.dtype.name for array in pair))
         before = self.level
-        if not self._is_same(distance) and self.rtol is None:
+        if not self._is_same(point, distance):
             self._lower(*map(precision, pair))
-        same = self._is_same(distance)
+        same = self._is_same(point, distance)
         if not same:
             self.level = before
         half = PRECISIONS[self.level] in HALF and self.rtol is None
         verdict = "same" + (f" as {PRECISIONS[self.level]}" if half else "")
-        return Row(point, distance, same, verdict if same else "DIVERGES", self._limit)
+        return Row(point, distance, same, verdict if same else "DIVERGES", self._limit(point))
 
     def _lower(self, *precisions: str) -> None:
         levels = [PRECISIONS.index(name) for name in precisions if name in PRECISIONS]
-        self.level = max(self.level, *levels)
+        self.level = max([self.level, *levels])
 
-    @property
-    def _limit(self) -> float:
-        return TOLERANCE[PRECISIONS[self.level]] if self.rtol is None else self.rtol
+    def _limit(self, point: str) -> float:
+        return tolerance(self.level, point) if self.rtol is None else self.rtol
 
-    def _is_same(self, distance: Distance) -> bool:
-        return distance.difference <= self.atol or distance.relative <= self._limit
+    def _is_same(self, point: str, distance: Distance) -> bool:
+        return distance.difference <= self.atol or distance.relative <= self._limit(point)
 
 
 def _read_both(
@@ -166,7 +165,7 @@ def _read_both(
     return both[id(mine)], both[id(theirs)]
 
 
-def _reference_run(
+def reference_run(
     theirs: Golden, points: Mapping[str, Array], ids: Array | None, model: Model | None
 ) -> Run:
     """What is known of the reference: all of it where its weights are, else what it recorded."""

@@ -54,7 +54,11 @@ def scores(
     """The scores, with another factor or another mask; `sees` counts from the diagonal."""
     q, k = s["h.{i}.attn.q"], s.keys()
     T, S = q.shape[2], k.shape[2]
-    products = k[:, :, -T:] @ q.swapaxes(-1, -2) if exchanged else q @ k.swapaxes(-1, -2)
+    if exchanged:
+        if T < S:
+            raise KeyError("the queries of what is cached")
+        q, k = k, q
+    products = q @ k.swapaxes(-1, -2)
     scale = s.config.score_scale(s.i) if scale is None else scale
     if hidden is None:
         hidden = np.triu(np.ones((T, S), bool), S - T + 1 + sees)
@@ -183,4 +187,5 @@ def shifted(s: Site, by: int) -> Array:
 def multiplied(mine: Array, clean: Array) -> Array:
     """The reference times the factor that brings it nearest to mine, where mine is a number."""
     seen = np.isfinite(mine) & np.isfinite(clean)
-    return clean * ((clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum())
+    factor = (clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum()
+    return np.multiply(clean, factor)

@@ -13,6 +13,7 @@ from gpt2np.golden.names import Array, arrangements, fitted, kind_and_block
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 PRECISIONS = list(TOLERANCE)
 HALF = ("float16", "bfloat16")
+SOFTMAX = 5  # times as much for patterns: absolute errors of scores become relative ones of e^x
 
 HIDDEN = -9e3  # masks are minus infinity, -1e10, -1e4 or the least number of a dtype
 
@@ -54,6 +55,12 @@ def measure(point: str, mine: Array, theirs: Array) -> Distance:
     where = np.unravel_index(int(relative.argmax()), d.shape)
     return Distance(float(d.max()), float(relative[where]), tuple(map(int, where)),
                     float(mine[where]), float(theirs[where]))  # fmt: skip
+
+
+def tolerance(level: int, point: str) -> float:
+    """Give the relative error that is allowed at a point, in the precision of a level."""
+    is_pattern = kind_and_block(point)[0] == "h.{i}.attn.pattern"
+    return TOLERANCE[PRECISIONS[level]] * (SOFTMAX if is_pattern else 1)
 
 
 def aligned(point: str, mine: Array, theirs: Array) -> tuple[Array, Array] | None:

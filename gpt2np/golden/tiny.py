@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def write_weights(model: Model, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _write_openai(model: Model, folder: Path) -> None:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, _, row in tensors(model.config):
         block = name.split(".")[1] if name.startswith("h.") else ""
         array = model.params[name].astype(np.float32)

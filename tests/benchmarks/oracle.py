@@ -1,0 +1,114 @@
+"""Measure how far float32 implementations are from float64, at the 124M shape with random weights;
+print a Markdown table.
+
+    python tests/benchmarks/oracle.py [--positions 256] [--seed 0]
+
+The oracle is gpt2np in float64 (tests/test_oracle.py holds it against Hugging Face's float64).
+Errors are relative to the largest number. The exit code is 1 if gpt2np's error is larger than
+Hugging Face's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from contenders import CTranslate2
+from huggingface import hf_model, torch
+
+import gpt2np
+from gpt2np.config import PRESETS, Config
+from gpt2np.model import hidden, unembed
+
+Arrays = dict[str, Any]
+
+
+def ours(params: gpt2np.Params, ids: Any) -> Arrays:
+    """The last block's output and the logits, as `forward` computes them."""
+    x = hidden(params, ids)
+    return {f"h.{params.config.n_layer - 1}": x, "logits": unembed(params, x)}
+
+
+def hugging_face(params: gpt2np.Params, ids: Any, attention: str) -> Arrays:
+    model, seen = hf_model(params, attention), {}
+    name = f"h.{params.config.n_layer - 1}"
+
+    def keep(module: Any, inputs: Any, output: Any) -> None:
+        seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
+
+    model.transformer.h[-1].register_forward_hook(keep)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(ids), use_cache=False).logits.numpy()
+    return {**seen, "logits": logits}
+
+
+def ctranslate2(params: gpt2np.Params, ids: Any) -> Arrays:
+    with TemporaryDirectory() as folder:
+        gpt2np.save(gpt2np.Model(params, gpt2np.Tokenizer.gpt2()), folder)
+        generator = CTranslate2(Path(folder), "float32").generator
+        return {"logits": np.array(generator.forward_batch(ids.tolist()))}
+
+
+def errors(array: Any, oracle: Any) -> tuple[float, float]:
+    """The largest error and the root of the mean square, to the largest number."""
+    d = (array - oracle) / np.abs(oracle).max()
+    return float(np.abs(d).max()), float(np.sqrt((d * d).mean()))
+
+
+def implementations(params: gpt2np.Params, ids: Any) -> Iterator[tuple[str, Arrays]]:
+    yield "gpt2np float32", ours(params, ids)
+    yield "HF transformers float32, eager", hugging_face(params, ids, "eager")
+    yield "HF transformers float32, sdpa", hugging_face(params, ids, "sdpa")
+    if find_spec("ctranslate2") and params.config == PRESETS["gpt2"]:
+        yield "CTranslate2 float32", ctranslate2(params, ids)
+
+
+def compare(config: Config, seed: int, T: int) -> dict[str, dict[str, tuple[float, float]]]:
+    """Give (largest, RMS) error by implementation and activation."""
+    params = gpt2np.Params.random(config, seed)
+    ids = np.random.default_rng(seed).integers(config.vocab_size, size=(1, T))
+    wide = {name: array.astype(np.float64) for name, array in params.items()}
+    oracle = ours(gpt2np.Params(config, wide), ids)
+    del wide
+    return {
+        name: {point: errors(array, oracle[point]) for point, array in arrays.items()}
+        for name, arrays in implementations(params, ids)
+    }
+
+
+def markdown(results: dict[str, dict[str, tuple[float, float]]]) -> str:
+    points = list(next(iter(results.values())))
+    lines = [
+        "| " + " | ".join(["", *(f"{p}: largest error | RMS" for p in points)]) + " |",
+        "|---" * (1 + 2 * len(points)) + "|",
+    ]
+    for name, by_point in results.items():
+        cells = [f"{x:.2e}" for p in points for x in by_point.get(p, ())]
+        blanks = ["-"] * (2 * len(points) - len(cells))
+        lines.append("| " + " | ".join([name, *blanks, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--positions", type=int, default=256)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    results = compare(PRESETS["gpt2"], args.seed, args.positions)
+    print(markdown(results))
+    (_, mine), *others = ((name, by_point["logits"][1]) for name, by_point in results.items())
+    theirs = max(rms for name, rms in others if name.startswith("HF"))
+    print(f"\nRMS error of gpt2np's logits over the larger of Hugging Face's: {mine / theirs:.2f}")
+    return int(mine > theirs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
