@@ -14,7 +14,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 
@@ -76,10 +76,7 @@ class Tokenizer:
         self._any_added = _any_of(added)
         self._not_special = _any_of(text for text, (_, special) in added.items() if not special)
 
-        tokens = {id: token for token, id in vocabulary.ids.items()}
-        tokens |= {id: written(text.encode()) for text, (id, _) in added.items()}
-        self._tokens = list(map(tokens.__getitem__, range(len(tokens))))
-        self.n_vocab = len(self._tokens)
+        self.n_vocab = len(vocabulary.ids) + len(added.keys() - vocabulary.ids.keys())
         self.eot = added[END_OF_TEXT][0] if END_OF_TEXT in added else None
 
     @staticmethod
@@ -254,6 +251,16 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"<Tokenizer with {self.n_vocab} tokens>"
 
+    @cached_property
+    def _tokens(self) -> list[str]:
+        """The tokens by id, as written; only decoding needs them."""
+        tokens = [""] * self.n_vocab
+        for token, id in self._vocabulary.ids.items():
+            tokens[id] = token
+        for text, (id, _) in self._vocabulary.added.items():
+            tokens[id] = written(text.encode())
+        return tokens
+
     def _encode_plain(self, text: str) -> list[int]:
         """Encode text between added tokens."""
         if not text:
@@ -303,16 +310,16 @@ class _ChunkIds(dict[str, tuple[int, ...]]):
 
 def _merge_short(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
     """Merge the pair of lowest rank, its leftmost place first, until no listed pair is left."""
-    never = len(rank_of)
-    ranks = [rank_of.get(f"{left} {right}", never) for left, right in pairwise(symbols)]
+    find, never = rank_of.get, len(rank_of)
+    ranks = [find(f"{left} {right}", never) for left, right in pairwise(symbols)]
     while ranks and (lowest := min(ranks)) < never:
         i = ranks.index(lowest)
-        symbols[i] += symbols.pop(i + 1)
+        merged = symbols[i] = symbols[i] + symbols.pop(i + 1)
         del ranks[i]
         if i > 0:
-            ranks[i - 1] = rank_of.get(f"{symbols[i - 1]} {symbols[i]}", never)
+            ranks[i - 1] = find(f"{symbols[i - 1]} {merged}", never)
         if i < len(ranks):
-            ranks[i] = rank_of.get(f"{symbols[i]} {symbols[i + 1]}", never)
+            ranks[i] = find(f"{merged} {symbols[i + 1]}", never)
     return symbols
 
 
