@@ -273,9 +273,10 @@ def perplexity(
     Examples
     --------
     >>> import gpt2np
-    >>> p = gpt2np.perplexity(gpt2np.load(), "Before we proceed any further, hear me speak.")
+    >>> text = "Before we proceed any further, hear me speak."
+    >>> p = gpt2np.perplexity(gpt2np.load(), text, window=64)
     >>> 1 < p < p.per_word, p.window, p.stride, p.n_tokens, p.n_words
-    (True, 512, 256, 9, 8)
+    (True, 64, 32, 9, 8)
     """
     window, stride = check_windows(model, window, stride)
     ids = _ids(model, text, bos=False)
