@@ -23,7 +23,8 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     model : Model
     folder : str or path
         Made if it is not there. Gets ``config.json`` and ``model.safetensors``, and with a
-        tokenizer ``vocab.json`` and ``merges.txt``; files of these names are replaced.
+        tokenizer ``vocab.json`` and ``merges.txt`` (and ``tokenizer.json`` where those do not
+        say all); files of these names are replaced.
     dtype : {"float32", "float16", "bfloat16"}, optional
         What the weights are rounded to, to nearest; float32 unless given.
 

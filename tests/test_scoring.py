@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from weights import random_params
 
 import gpt2np
 from gpt2np import InputError, Model, Tokenizer
 from gpt2np.config import Config
 from gpt2np.scoring import perplexity, score
 from gpt2np.vocabulary import END_OF_TEXT, Vocabulary
-from tests.weights import random_params
 
 GPT2 = Tokenizer.gpt2()
 EOT = GPT2.eot
@@ -76,7 +76,7 @@ def context_of(j, window, stride):
 ])  # fmt: skip
 def test_is_hugging_faces(dtype, tolerance, bos, window, stride):
     """One forward pass of theirs for every token, which reads nothing but the token's context."""
-    huggingface = pytest.importorskip("tests.huggingface")
+    huggingface = pytest.importorskip("huggingface")
     model = made(dtype, n_ctx=12, tokenizer=SMALL)
     theirs = huggingface.hf_model(model.params)
     text = "ab a bfa  g dec" * 3
@@ -101,7 +101,7 @@ def test_is_hugging_faces(dtype, tolerance, bos, window, stride):
 
 
 def test_the_embedded_models_numbers_are_hugging_faces():
-    huggingface = pytest.importorskip("tests.huggingface")
+    huggingface = pytest.importorskip("huggingface")
     model = gpt2np.load()
     theirs = huggingface.hf_model(model.params)
     text = "First Citizen:\nBefore we proceed any further, hear me speak. " * 10
@@ -492,7 +492,7 @@ def recipe(torch, model, input_ids, max_length, stride):
 
 @pytest.fixture(scope="module")
 def pair(small):
-    huggingface = pytest.importorskip("tests.huggingface")
+    huggingface = pytest.importorskip("huggingface")
     return small, huggingface.hf_model(small.params), huggingface.torch
 
 
@@ -518,7 +518,7 @@ def test_perplexity_is_the_recipes(pair, data):
 
 @pytest.mark.parametrize(("window", "stride"), [(None, None), (128, 128), (128, 50)])
 def test_perplexity_of_the_embedded_model_is_the_recipes(window, stride):
-    huggingface = pytest.importorskip("tests.huggingface")
+    huggingface = pytest.importorskip("huggingface")
     model = gpt2np.load()
     n_ctx = model.config.n_ctx
     theirs = huggingface.hf_model(model.params)

@@ -188,4 +188,5 @@ def multiplied(mine: Array, clean: Array) -> Array:
     """The reference times the factor that brings it nearest to mine, where mine is a number."""
     seen = np.isfinite(mine) & np.isfinite(clean)
     factor = (clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum()
-    return np.multiply(clean, factor)
+    scaled: Array = np.multiply(clean, factor)
+    return scaled
