@@ -61,12 +61,13 @@ class Reader:
         lengths = np.array([len(prompt) for prompt in prompts])
         cache = KVCache(self.params, len(prompts), capacity)
         logits = np.empty((len(prompts), self.params.config.vocab_size), self.params.dtype)
-        for rows in _groups(lengths):
+        for rows in map(sorted, _groups(lengths)):
             longest = int(lengths[rows].max())
             ids = np.zeros((len(rows), longest), np.intp)
             for row, b in zip(ids, rows, strict=True):
                 row[: lengths[b]] = prompts[b]
-            part = KVCache(self.params, len(rows), longest)
+            all_at_once = len(rows) == len(prompts)
+            part = cache if all_at_once else KVCache(self.params, len(rows), longest)
             if (lengths[rows] == longest).all():
                 logits[rows] = self.last(ids, part)
             else:
@@ -74,7 +75,8 @@ class Reader:
                 x = x[np.arange(len(rows)), lengths[rows] - 1]
                 logits[rows] = self._logits(x[:, None])[:, 0]
                 part.truncate(lengths[rows])
-            cache.put(rows, part)
+            if not all_at_once:
+                cache.put(rows, part)
         return cache, logits
 
     def slide(self, sequences: Sequence[Ids], cache: KVCache) -> None:
