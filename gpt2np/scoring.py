@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -470,17 +469,36 @@ def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
 
 def _offsets(pieces: Sequence[bytes]) -> list[tuple[int, int]]:
     """Say which characters of the text that they spell together each piece spans."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    characters = _character_of_each_byte(b"".join(pieces))
     offsets = []
-    n = 0  # characters decoded so far
+    end = 0
     for piece in pieces:
-        of_bytes = []  # the character that each byte is of
-        for byte in piece:
-            n += len(decoder.decode(bytes([byte])))
-            unfinished = decoder.getstate()[0] != b""
-            of_bytes.append(n if unfinished else n - 1)
-        offsets.append((of_bytes[0], of_bytes[-1] + 1))
+        start, end = end, end + len(piece)
+        offsets.append((characters[start], characters[end - 1] + 1))
     return offsets
+
+
+def _character_of_each_byte(data: bytes) -> list[int]:
+    """Number the characters of data.decode("utf-8", "replace") at each byte that they are of.
+
+    >>> _character_of_each_byte(b"\\xc3\\xa9a\\xf0\\x9f!")
+    [0, 0, 1, 2, 2, 3]
+    """
+    characters: list[int] = []
+    n = at = 0
+    while at < len(data):
+        wrong = 0  # bytes that become one U+FFFD
+        try:
+            valid = data[at:].decode("utf-8")
+        except UnicodeDecodeError as error:
+            valid = data[at : at + error.start].decode("utf-8")
+            wrong = error.end - error.start
+        widths = [len(character.encode()) for character in valid] + [wrong] * bool(wrong)
+        for width in widths:
+            characters += [n] * width
+            n += 1
+        at = len(characters)
+    return characters
 
 
 def _word_spans(

@@ -458,6 +458,20 @@ def test_what_was_done_stays_after_a_failure(run, interrupted, monkeypatch):
     assert same_records(records(part), records(whole))
 
 
+def test_every_text_is_written_when_it_is_done(run, interrupted, monkeypatch):
+    _, part, texts = interrupted
+    monkeypatch.setattr(command, "BATCH", 1)
+    real, written = scoring.score, []
+
+    def noting(model, texts, **settings):
+        written.append(part.read_bytes().count(b"\n"))
+        return real(model, texts, **settings)
+
+    monkeypatch.setattr(scoring, "score", noting)
+    assert run(texts, "-o", part)[0] == 0
+    assert written == [0, 1, 2]
+
+
 @needs_posix
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_goes_on_after_a_signal(run, folder, tmp_path, stop):
