@@ -39,7 +39,7 @@ def by_rows(
     if x.size <= ROW_BLOCK:
         return function(x, out)
     if out is None:
-        out = np.empty_like(x)
+        out = np.empty(x.shape, x.dtype)  # in C order, whatever x is in
     rows, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
     step = max(1, ROW_BLOCK // x.shape[-1])
     for start in range(0, len(rows), step):

@@ -311,3 +311,11 @@ def test_split_heads(torch):
     for array, part in zip(ours, torch.tensor(x).split(8, dim=2), strict=True):
         assert np.array_equal(array, part.view(2, 5, 4, 2).transpose(1, 2).numpy())
         assert np.shares_memory(array, x)
+
+
+def test_rows_of_a_large_array_in_any_order():
+    """A probe may return an array in another order than it was given."""
+    scores = np.random.default_rng(0).standard_normal((1, 4, 120, 120))
+    assert scores.size > layers.ROW_BLOCK
+    turned = np.asfortranarray(scores)
+    assert np.array_equal(layers.softmax(turned), layers.softmax(scores))
