@@ -341,6 +341,19 @@ def test_which_tokens_begin_with_whitespace():
     np.testing.assert_array_equal(classes[:, 1], wanted)
 
 
+@pytest.mark.parametrize(("token", "spaced"), [
+    (b" a",       True),
+    (b"\xc2\xa0",  True),   # a no-break space
+    (b" \xe2",    True),   # a space and a part of a character
+    (b"\xe2\x80",  False),  # may become one of many characters
+    (b"\xa0 a",   False),  # the rest of one character, and then a space
+    (b"a ",       False),
+    (b"",         False),
+])  # fmt: skip
+def test_a_token_begins_with_whitespace_or_does_not(token, spaced):
+    assert gpt2np.scoring._begins_with_space(token) is spaced
+
+
 @pytest.mark.parametrize("text", [
     "It was",
     "It was the best of times, it was naïve.",
