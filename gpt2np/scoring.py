@@ -112,8 +112,8 @@ class Score:
         -------
         list of Word
             Whitespace before a word counts as part of it, that at the end of the text as part of
-            none, and punctuation as part of what it stands next to. Without `bos` the first word
-            has the surprisal NaN.
+            none, punctuation as part of what it stands next to, and a token that reaches over
+            two words as part of the first. Without `bos` the first word's surprisal is NaN.
 
         Raises
         ------

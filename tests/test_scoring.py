@@ -179,6 +179,13 @@ def test_a_batch_of_many_texts(small):
         assert same(one, score(small, text))
 
 
+def test_no_more_positions_are_read_at_a_time_than_that():
+    lengths = [3, 900, 200, 200, 200, 200, 200, 1, 2000, 5, 5]
+    groups = list(gpt2np.scoring._groups(gpt2np.scoring._Window(7, 7, 7 + n) for n in lengths))
+    found = [[w.stop - w.start for w in group] for group in groups]
+    assert found == [[2000], [900], [200] * 5, [5, 5, 3, 1]]
+
+
 def test_long_windows_in_several_blocks_of_rows(small):
     model = made(n_ctx=400, tokenizer=small.tokenizer)
     rng = np.random.default_rng(0)
@@ -416,6 +423,14 @@ def test_whitespace_cut_into_tokens_moves_nothing(model):
     begins, end = np.log2(p[0, ~spaced].sum()), np.log2(p[-1, spaced].sum() + p[-1, EOT])
     assert corrected[0].surprisal == pytest.approx(plain[0].surprisal + begins, abs=1e-9)
     assert corrected[1].surprisal == pytest.approx(plain[1].surprisal - end, abs=1e-9)
+
+
+def test_a_token_over_two_words_counts_for_the_first():
+    vocabulary = Vocabulary({"a": 0, "b": 1, "a\u0120b": 2}, (), {END_OF_TEXT: (3, True)})
+    s = score(made(tokenizer=Tokenizer(vocabulary)), [2, 1])
+    assert (s.text, s.offsets) == ("a bb", [(0, 3), (3, 4)])
+    words = [(word.text, word.surprisal) for word in s.words(correction=False)]
+    assert words == [("a", pytest.approx(s.surprisal[0])), ("bb", pytest.approx(s.surprisal[1]))]
 
 
 def test_without_bos_the_first_word_has_no_surprisal(model):
