@@ -27,6 +27,7 @@ from urllib.parse import quote
 from gpt2np import fetching
 from gpt2np.assets_path import assets
 from gpt2np.errors import CheckpointError, DownloadError, InputError
+from gpt2np.files import write_text
 
 # repository on the hub, OpenAI's name of the size, all the names it is known by
 _MODELS = (
@@ -318,7 +319,8 @@ def _from_hub(repo: str, revision: str, progress: bool) -> Path:
         if commit != revision:
             ref = model / "refs" / revision
             with fetching.writing(ref):
-                _write_whole(ref, commit)
+                ref.parent.mkdir(parents=True, exist_ok=True)
+                write_text(ref, commit)
     return folder
 
 
@@ -377,13 +379,6 @@ def _assemble(folder: Path, key: str, fetch_all: Callable[[Path], None]) -> None
         fetch_all(partial / key)
         folder.parent.mkdir(parents=True, exist_ok=True)
         os.replace(partial / key, folder)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fresh.write_text(text, encoding="ascii")
-    os.replace(fresh, path)
 
 
 @contextmanager

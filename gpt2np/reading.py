@@ -10,7 +10,7 @@ import numpy as np
 from gpt2np.cache import KVCache
 from gpt2np.model import Probe, hidden, unembed
 from gpt2np.params import Array, Params
-from gpt2np.sampling import Ids
+from gpt2np.sampling import Ids, mask_from
 
 GROUP = 1024  # positions of a rectangle of prompts that are read at a time
 
@@ -34,9 +34,7 @@ class Reader:
     def _logits(self, x: Array) -> Array:
         logits = unembed(self.params, x, self.probe)
         if self.n_vocab < logits.shape[-1]:
-            # Rows that only pad the embedding stand for no token.
-            logits = logits.copy()
-            logits[..., self.n_vocab :] = -np.inf
+            return mask_from(logits, self.n_vocab)
         return logits
 
     def resume(self, prompt: Ids, cache: KVCache) -> Array:  # [1, V]

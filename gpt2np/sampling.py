@@ -32,15 +32,15 @@ from gpt2np.params import Array
 Ids: TypeAlias = npt.NDArray[np.intp]
 
 
-def mask_from(logits: Array, n_vocab: int) -> Array:
+def mask_from(logits: Array, n_vocab: int) -> Array:  # [..., V] -> [..., V]
     """Mask the ids from `n_vocab` on: rows that pad the embedding and stand for no token.
 
     >>> mask_from(np.array([1.0, 2.0, 3.0]), 2).tolist()
     [1.0, 2.0, -inf]
     """
-    row: Array = logits.copy()
-    row[n_vocab:] = -np.inf
-    return row
+    masked: Array = logits.copy()
+    masked[..., n_vocab:] = -np.inf
+    return masked
 
 
 @np.errstate(over="ignore")  # a token masked with the lowest float may become -inf

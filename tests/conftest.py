@@ -3,6 +3,7 @@
 import pytest
 
 from gpt2np import Params
+from gpt2np.cli import main
 from gpt2np.config import PRESETS
 
 
@@ -13,3 +14,18 @@ def params_124m():
     Drawn once, as that takes seconds.
     """
     return Params.random(PRESETS["gpt2"], 20190214)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its exit code, standard output and standard error."""
+
+    def run(*argv):
+        try:
+            code = main(list(argv))
+        except SystemExit as end:
+            code = end.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

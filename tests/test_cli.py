@@ -43,21 +43,6 @@ def model(folder):
     return gpt2np.load(folder)
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command in this process: its exit code, standard output and standard error."""
-
-    def run(*argv):
-        try:
-            code = main(list(argv))
-        except SystemExit as end:
-            code = end.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
-
-
 @contextmanager
 def process(*argv, **options):
     command = [sys.executable, "-m", "gpt2np", *argv]

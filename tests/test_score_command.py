@@ -17,7 +17,6 @@ import pytest
 import gpt2np
 from gpt2np import Params, Tokenizer, scoring
 from gpt2np.checkpoints import safetensors
-from gpt2np.cli import main
 from gpt2np.commands import score as command
 from gpt2np.config import Config
 
@@ -45,18 +44,9 @@ def model(folder):
 
 
 @pytest.fixture
-def run(capsys, folder):
-    """Run the command in this process: its exit code, standard output and standard error."""
-
-    def run(*argv):
-        try:
-            code = main(["score", "-m", folder, *map(str, argv)])
-        except SystemExit as end:
-            code = end.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+def run(run, folder):
+    """Run gpt2np score on the model, as `run` runs any command."""
+    return lambda *argv: run("score", "-m", folder, *map(str, argv))
 
 
 @pytest.fixture

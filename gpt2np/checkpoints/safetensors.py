@@ -25,6 +25,7 @@ from gpt2np.checkpoints.base import (
     view,
 )
 from gpt2np.errors import CheckpointError
+from gpt2np.files import replacing
 
 # Name in the header -> our name, in the order in which the official writer puts them into the
 # file: the widest first, which keeps every tensor aligned. Float8 and complex are left out.
@@ -156,16 +157,10 @@ def save(
         }
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in order:
-                file.write(_stored(name, tensors[name], CODES[codes[name]]).data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            file.write(_stored(name, tensors[name], CODES[codes[name]]).data)
 
 
 def _code(name: str, tensor: Array, dtype: str | None) -> str:

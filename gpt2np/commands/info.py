@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from gpt2np.anatomy import ledger
 from gpt2np.loading import Opened, inspect
 
 
@@ -42,12 +43,7 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     checkpoint, reading, tokenizer = opened.checkpoint, opened.reading, opened.tokenizer
     params = reading.params
     config = params.config
-    V, C, D, L, F = (config.vocab_size, config.n_ctx, config.n_embd, config.n_layer,
-                     config.n_inner)  # fmt: skip
-    head = "" if config.tie_word_embeddings else " + V*D"
-    formula = f"V*D + n_ctx*D + L*(4*D*D + 2*D*F + 9*D + F) + 2*D{head}"
-    expected = V * D + C * D + L * (4 * D * D + 2 * D * F + 9 * D + F) + 2 * D
-    expected += 0 if config.tie_word_embeddings else V * D
+    account = ledger(config)
     stored = Counter(checkpoint.dtypes.values())
     facts: dict[str, Any] = {
         "source": opened.name,
@@ -56,7 +52,7 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "config": config.to_dict(),
         "stored as": ", ".join(f"{count} tensors of {dtype}" for dtype, count in stored.items()),
         "parameters": f"{params.n_params:,} counted in {len(params)} tensors",
-        "formula": f"{formula} = {expected:,}",
+        "formula": f"{account.formula} = {account.formula_value:,}",
         "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
         "dropped": reading.dropped,
         "renamed": f"{len(reading.renamed)} of {len(checkpoint.tensors)} tensors"
