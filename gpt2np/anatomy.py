@@ -363,6 +363,17 @@ class Ledger:
         """Bytes that the cache holds for each position in float32: 2 L D numbers."""
         return 4 * evaluate("2*L*D", self.symbols)
 
+    def numbers(self, shape: str) -> str:
+        """Give a shape that is written in symbols in numbers, "" where it has none.
+
+        >>> ledger(Config(), T=5).numbers("[B, T, 3D] -> 3 x [B, H, T, K]")
+        '[1, 5, 2304], [1, 12, 5, 64]'
+        """
+        shapes = [part.split("]")[0].split(", ") for part in shape.split("[")[1:]]
+        return ", ".join(
+            f"[{', '.join(str(self.symbols[symbol]) for symbol in symbols)}]" for symbols in shapes
+        )
+
 
 def ledger(config: Config, *, B: int = 1, T: int | None = None, S: int | None = None) -> Ledger:
     """Account for a model and a run of it.

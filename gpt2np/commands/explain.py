@@ -106,8 +106,8 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
             parameters += f"; {row.instances} of them, {row.total:,}"
     facts = {
         "formula": component.latex if latex else component.formula,
-        "in": f"{component.takes}{numbers(component.takes, account)}",
-        "out": f"{component.gives}{numbers(component.gives, account)}",
+        "in": _with_numbers(component.takes, account),
+        "out": _with_numbers(component.gives, account),
         "parameters": parameters,
         "operations": f"{row.flops:,}" if row.flops else "none",
         "here": component.code,
@@ -119,19 +119,9 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
     return "\n".join([*lines, "", *textwrap.wrap(component.explanation, 96)])
 
 
-def numbers(shape: str, account: Ledger) -> str:
-    """Give a shape in numbers, behind the one in symbols.
-
-    >>> numbers("[B, T, 3D]", ledger(PRESETS["gpt2"], T=5))
-    ' = [1, 5, 2304]'
-    """
-    if "[" not in shape:
-        return ""
-    parts = [part.split("]")[0].split(", ") for part in shape.split("[")[1:]]
-    known = [
-        "[" + ", ".join(str(account.symbols[symbol]) for symbol in part) + "]" for part in parts
-    ]
-    return f" = {', '.join(known)}"
+def _with_numbers(shape: str, account: Ledger) -> str:
+    in_numbers = account.numbers(shape)
+    return f"{shape} = {in_numbers}" if in_numbers else shape
 
 
 def _as_json(row: Account, account: Ledger) -> str:
@@ -139,8 +129,8 @@ def _as_json(row: Account, account: Ledger) -> str:
     return json.dumps({
         "name": component.name, "title": component.title,
         "takes": component.takes, "gives": component.gives,
-        "takes_numbers": numbers(component.takes, account).removeprefix(" = "),
-        "gives_numbers": numbers(component.gives, account).removeprefix(" = "),
+        "takes_numbers": account.numbers(component.takes),
+        "gives_numbers": account.numbers(component.gives),
         "formula": component.formula, "latex": component.latex,
         "calculation": row.calculation, "parameters_each": row.each, "instances": row.instances,
         "parameters": row.total, "flops": row.flops, "explanation": component.explanation,
