@@ -1,26 +1,29 @@
-"""gpt2np explain: the architecture with its exact account, or one component in full."""
+"""gpt2np explain: the architecture with its exact account, one component in full, or a page that
+shows them with a run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
+from gpt2np.commands import text
 from gpt2np.config import PRESETS
 from gpt2np.errors import InputError
-from gpt2np.loading import Opened, inspect
+from gpt2np.loading import Opened, inspect, load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("component", nargs="?", metavar="COMPONENT",
                         help=", ".join(component.name for component in COMPONENTS))
-    parser.add_argument("-m", "--model", metavar="SOURCE", default="gpt2",
+    parser.add_argument("-m", "--model", metavar="SOURCE",
                         help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
                              "which no weights are needed; or a checkpoint, whose tensors are "
-                             "counted (gpt2)")  # fmt: skip
+                             "counted (gpt2). For --html, the model to run (the embedded one)")
     parser.add_argument("-B", type=int, default=1, metavar="B", help="sequences (1)")
     parser.add_argument("-T", type=int, metavar="T", help="new positions (the whole context)")
     parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
@@ -28,12 +31,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON")
     shape.add_argument("--markdown", action="store_true", help="print Markdown")
+    shape.add_argument("--html", metavar="FILE",
+                       help="write a page that shows all components, and a run of the model on a "
+                            "text: it opens in a browser, from disk")  # fmt: skip
+    parser.add_argument("--text", type=text, metavar="TEXT",
+                        help="the text to run on, for --html (a line of Shakespeare's)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the table, or the sheet of the component."""
-    opened = None if args.model in PRESETS else inspect(args.model)
-    config = opened.reading.params.config if opened else PRESETS[args.model]
+    """Print the table or the sheet of the component, or write the page."""
+    if args.html:
+        _write_page(args)
+        return
+    if args.text is not None:
+        raise InputError("--text is for the page: add --html FILE")
+    source = args.model or "gpt2"
+    opened = None if source in PRESETS else inspect(source)
+    config = opened.reading.params.config if opened else PRESETS[source]
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
         wanted = find(args.component)
@@ -46,6 +60,18 @@ def run(args: argparse.Namespace) -> None:
         print(table(account, markdown=args.markdown))
         print()
         print("\n".join(f"{name}: {value}" for name, value in totals(account, opened).items()))
+
+
+def _write_page(args: argparse.Namespace) -> None:
+    """Run the model and write the page; say where it is and how large."""
+    from gpt2np import explorer  # only the page needs it
+
+    if args.component or args.latex or (args.B, args.T, args.S) != (1, None, None):
+        raise InputError("the page shows every component, in the shapes of the run on its text: "
+                         "leave out COMPONENT, -B, -T, -S and --latex")  # fmt: skip
+    model = load(args.model)
+    explorer.write_page(args.html, model, explorer.TEXT if args.text is None else args.text)
+    print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
 
 
 def table(account: Ledger, *, markdown: bool = False) -> str:

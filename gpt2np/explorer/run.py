@@ -1,0 +1,187 @@
+"""One forward pass over a text, and what the page shows of it."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt2np.errors import InputError
+from gpt2np.layers import log_softmax, softmax
+from gpt2np.loading import Model
+from gpt2np.model import forward, unembed
+from gpt2np.params import Array
+from gpt2np.sampling import mask_from
+from gpt2np.trace import POINTS, Trace
+
+MOST_TOKENS = 64  # of a text: patterns grow with its square, and no one could read larger maps
+LENS_ROWS = 256  # that are projected to logits at a time
+MAP_COLUMNS = 256  # of an MLP's map; more units than that share columns
+
+
+class Largest(NamedTuple):
+    """The largest entries along the last axis, in descending order, and where they are."""
+
+    at: npt.NDArray[np.intp]
+    value: Array
+
+
+class Run:
+    """A model's forward pass over a text of T tokens.
+
+    Parameters
+    ----------
+    model : Model
+    text : str
+
+    Raises
+    ------
+    InputError
+        The model has no tokenizer, or the text no tokens or too many.
+    """
+
+    def __init__(self, model: Model, text: str) -> None:
+        if model.tokenizer is None:
+            raise InputError(f"{model.source or 'the model'} has no tokenizer to read a text with")
+        self.model = model
+        self.config = model.config
+        self.tokenizer = model.tokenizer
+        self.ids = self.tokenizer.encode(text)
+        most = min(MOST_TOKENS, self.config.n_ctx)
+        if not 1 <= len(self.ids) <= most:
+            raise InputError(f"the text has {len(self.ids)} tokens: give a text of 1 to {most}")
+        self.trace = Trace(copy=False)
+        self.logits = forward(model.params, self.ids, probe=self.trace)[0]  # [T, V]
+
+    @property
+    def text(self) -> str:
+        """What the tokens spell."""
+        return self.tokenizer.decode(self.ids)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The text's tokens as the page shows them."""
+        return [self.token(id) for id in self.ids]
+
+    def token(self, id: int) -> str:
+        """A token of the vocabulary as the page shows it."""
+        if id >= self.tokenizer.n_vocab:  # a row that pads the embedding
+            return f"[{id}]"
+        return shown(self.tokenizer.token_bytes(id))
+
+    @cached_property
+    def surprisal(self) -> npt.NDArray[np.float64]:  # [T]
+        """-log2 p of each token; NaN for the first, as nothing comes before it."""
+        logprobs = log_softmax(self.logits[:-1])[np.arange(len(self.ids) - 1), self.ids[1:]]
+        return np.append(math.nan, logprobs / -math.log(2))
+
+    @cached_property
+    def stream(self) -> dict[str, Array]:  # 2L + 1 of [T, D]
+        """The residual stream: embedded, then after attention and after the MLP of each block.
+
+        LayerNorm n of the 2L + 1 reads point n.
+        """
+        points = {"wte + wpe": self.trace["wte"][0] + self.trace["wpe"][0]}
+        for i in range(self.config.n_layer):
+            for name in (f"h.{i}.resid_mid", f"h.{i}"):
+                points[name] = self.trace[name][0]
+        return points
+
+    @cached_property
+    def stream_statistics(self) -> dict[str, Array]:  # each [2L + 1, T]
+        """Of the stream's points: the length, and what its LayerNorm takes off and divides by."""
+        x = np.stack(list(self.stream.values()))
+        return {
+            "norm":  np.linalg.norm(x, axis=-1),
+            "mean":  x.mean(-1),
+            "scale": np.sqrt(x.var(-1) + self.config.layer_norm_epsilon),
+        }  # fmt: skip
+
+    @cached_property
+    def norms(self) -> dict[str, Array]:  # each [L, T], outside of the blocks [1, T]
+        """The length of every activation that is one vector for each token, by its name."""
+        vectors = [name for name, shape in POINTS.items() if shape.startswith("B T")]
+        return {name: self._norms(name) for name in vectors if name != "logits"}
+
+    def _norms(self, name: str) -> Array:
+        blocks = range(self.config.n_layer if "{i}" in name else 1)
+        rows = np.stack([self.trace[name.format(i=i)][0] for i in blocks])
+        norms: Array = np.linalg.norm(rows.reshape(*rows.shape[:2], -1), axis=-1)
+        return norms
+
+    @cached_property
+    def pattern(self) -> Array:  # [L, H, T, T]
+        """What each token takes of those before it."""
+        return np.stack([self.trace[f"h.{i}.attn.pattern"][0] for i in range(self.config.n_layer)])
+
+    @cached_property
+    def act(self) -> Array:  # [L, T, F]
+        """The units of each MLP."""
+        return np.stack([self.trace[f"h.{i}.mlp.act"][0] for i in range(self.config.n_layer)])
+
+    @cached_property
+    def act_map(self) -> Array:  # [L, T, MAP_COLUMNS or fewer]
+        """The largest of so many neighbouring units that the columns suffice."""
+        starts = np.arange(0, self.config.n_inner, self.units_per_column)
+        columns: Array = np.maximum.reduceat(self.act, starts, axis=-1)
+        return columns
+
+    @property
+    def units_per_column(self) -> int:
+        """How many units share a column of the map."""
+        return math.ceil(self.config.n_inner / MAP_COLUMNS)
+
+    @cached_property
+    def lens(self) -> Largest:  # [L + 1, T, 5]
+        """The likeliest next tokens if the stream were read after the embedding, and after each
+        block: the logit lens."""
+        rows = np.concatenate(list(self.stream.values())[:-1:2])  # [L T, D]
+        read = [
+            largest(softmax(unembed(self.model.params, rows[None, i : i + LENS_ROWS])[0]), 5)
+            for i in range(0, len(rows), LENS_ROWS)
+        ]
+        read.append(largest(softmax(self.logits), 5))
+        at, value = (np.concatenate(part).reshape(-1, len(self.ids), part[0].shape[-1])
+                     for part in zip(*read, strict=True))  # fmt: skip
+        return Largest(at, value)
+
+    @cached_property
+    def next_logits(self) -> Array:  # [V]
+        """The logits that the next token is drawn from."""
+        return mask_from(self.logits[-1], self.tokenizer.n_vocab)
+
+
+def largest(x: Array, k: int) -> Largest:
+    """Find the k largest entries along the last axis; of equal ones that with the lower index.
+
+    >>> largest(np.array([0.5, 0.1, 0.9]), 2)
+    Largest(at=array([2, 0]), value=array([0.9, 0.5]))
+    """
+    k = min(k, x.shape[-1])
+    at = np.argpartition(x, -k, axis=-1)[..., -k:]
+    at.sort(axis=-1)
+    order = np.argsort(-np.take_along_axis(x, at, -1), axis=-1, kind="stable")
+    at = np.take_along_axis(at, order, -1)
+    return Largest(at, np.take_along_axis(x, at, -1))
+
+
+_VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥"}
+
+
+def shown(token: bytes) -> str:
+    """Write a token so that nothing of it is invisible; one that is no text, as its bytes.
+
+    >>> shown(b" the"), shown(b"\\n"), shown("\\u202e".encode()), shown(b"\\xf0\\x9f")
+    ('·the', '↵', '[U+202E]', '[f0 9f]')
+    """
+    try:
+        text = token.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"[{token.hex(' ')}]"
+    return "".join(
+        _VISIBLE.get(char) or (char if char.isprintable() else f"[U+{ord(char):04X}]")
+        for char in text
+    )
