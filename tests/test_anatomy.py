@@ -1,12 +1,14 @@
 """The ledger: counts against the weights and Hugging Face, sources against what they name."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gpt2np
-from gpt2np.anatomy import COMPONENTS, evaluate, find, ledger
+from gpt2np.anatomy import COMPONENTS, WHOLES, evaluate, find, ledger
 from gpt2np.cli import main
 from gpt2np.config import PRESETS, Config
 from gpt2np.errors import InputError
@@ -85,6 +87,26 @@ def test_bytes_read_are_the_weights_a_token_needs():
     rows = 2 * config.n_embd  # of wte and wpe, looked up
     cache = 2 * config.n_layer * config.n_embd * 100
     assert account.bytes_read_per_token == 4 * (weights + rows + cache)
+    assert account.cache_bytes_per_token * 100 == 4 * cache
+    # Sequences that are decoded together share the weights, and nothing else.
+    eight = ledger(config, B=8, T=1, S=100)
+    assert eight.bytes_read_per_token == 4 * (weights // 8 + rows + cache)
+    assert weights % 8 == 0
+    # A head of its own is read, and wte then looked up only.
+    untied = ledger(replace(config, tie_word_embeddings=False), T=1, S=100)
+    assert untied.bytes_read_per_token == account.bytes_read_per_token
+
+
+def test_bytes_read_are_those_that_bench_counts():
+    """bench counts the matrices alone, which are all but a thousandth."""
+    from gpt2np.bench import matrices
+
+    config = Config(vocab_size=500, n_ctx=64, n_embd=96, n_head=4, n_layer=3)
+    params = gpt2np.Params.random(config)
+    counted = 4 * (sum(m.size for m in matrices(params)) + params.lm_head.size)
+    read = ledger(config, T=1).bytes_read_per_token - ledger(config).cache_bytes_per_token
+    vectors = sum(array.size for array in params.values() if array.ndim == 1)
+    assert read == counted + 4 * (vectors + 2 * config.n_embd)
 
 
 def _sizes(config):
@@ -104,16 +126,37 @@ def test_every_activation_has_its_component():
 
 
 def test_names_and_aliases_are_found():
-    for name in ("wpe", "wte", "tokenizer", "dropout", "ln", "attention", "scores", "mlp",
-                 "residual", "final norm", "tied projection", "cache", "sampling"):  # fmt: skip
-        assert find(name) in COMPONENTS
+    for name, component in {
+        "wpe": "wpe", "position embedding": "wpe", "wte": "wte", "token embedding": "wte",
+        "tokenizer": "tokenizer", "dropout": "dropout", "ln": "ln_1", "LayerNorm": "ln_1",
+        "h.3.ln_2": "ln_2", "attention": "attn", "attn": "attn", "qkv": "attn.c_attn",
+        "attention scores": "attn.scores", "mask": "attn.scores", "softmax": "attn.pattern",
+        "transformer.h.11.attn.c_proj": "attn.c_proj", "z": "attn.z", "mlp": "mlp",
+        "MLP, up": "mlp.c_fc", "gelu": "mlp.act", "residual": "resid_mid",
+        "residual stream": "resid_mid", "final norm": "ln_f", "final-norm": "ln_f",
+        "tied projection": "logits", "tied_projection": "logits", "lm_head": "logits",
+        "cache": "cache", "key-value cache": "cache", "KV cache": "cache", "sampling": "sampling",
+    }.items():  # fmt: skip
+        assert find(name).name == component, name
     with pytest.raises(InputError, match=r"no component 'nonsense'; there are tokenizer, wte"):
         find("nonsense")
 
 
+def test_wholes_are_the_sums_of_their_parts():
+    config = Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, n_inner=11)
+    account = ledger(config, B=2, T=3, S=4)
+    for whole in WHOLES:
+        parts = [row for row in account.rows if row.component.name.startswith(f"{whole.name}.")]
+        assert len(parts) >= 3
+        ours = account.of(whole)
+        assert ours.total == sum(row.total for row in parts) > 0
+        assert ours.flops == sum(row.flops for row in parts) > 0
+        assert all(row.component.name in whole.explanation for row in parts)
+
+
 def test_our_line_numbers_are_where_the_functions_are():
     root = Path(gpt2np.__file__).parent.parent
-    for component in COMPONENTS:
+    for component in (*COMPONENTS, *WHOLES):
         place, name = component.code.split(" ")
         path, line = place.split(":")
         text = (root / path).read_text(encoding="utf-8").splitlines()
@@ -133,17 +176,24 @@ def test_hugging_faces_attributes_exist():
                                     bos_token_id=None, eos_token_id=None)
         )  # fmt: skip
     instances = {type(module).__name__: module for module in model.modules()}
-    for component in COMPONENTS:
-        owner, _, attribute = component.huggingface.partition(".")
-        assert hasattr(modeling_gpt2, owner) or hasattr(transformers, owner), component.name
+    for component in (*COMPONENTS, *WHOLES):
+        name, _, attribute = component.huggingface.partition(".")
+        owner = getattr(modeling_gpt2, name, None) or getattr(transformers, name, None)
+        assert owner is not None, component.name
         if attribute:
-            assert hasattr(instances[owner], attribute), component.name
+            assert hasattr(instances.get(name, owner), attribute), component.name
+
+
+def test_openais_files_are_cited_by_line():
+    for component in (*COMPONENTS, *WHOLES):
+        if component.name == "dropout":
+            assert component.openai == "", "there is none in what OpenAI published"
+        else:
+            assert re.match(r"src/(model|encoder|sample)\.py lines? \d+", component.openai)
 
 
 def test_explanations_are_two_to_five_sentences():
-    for component in COMPONENTS:
-        if component.name in ("ln_2", "mlp.c_fc", "mlp.c_proj", "ln_f"):
-            continue  # each says only what differs from its like
+    for component in (*COMPONENTS, *WHOLES):
         sentences = component.explanation.replace("...", "").count(". ") + 1
         assert 2 <= sentences <= 5, component.name
 
@@ -181,7 +231,7 @@ def test_command_counts_a_checkpoint(capsys, tmp_path):
     assert sum(c["parameters"] for c in facts["components"]) == model.params.n_params
 
 
-@pytest.mark.parametrize("component", [c.name for c in COMPONENTS])
+@pytest.mark.parametrize("component", [c.name for c in (*COMPONENTS, *WHOLES)])
 def test_command_shows_a_sheet(component, capsys):
     assert main(["explain", component, "-T", "5"]) == 0
     text = capsys.readouterr().out

@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> None:
     config = opened.reading.params.config if opened else PRESETS[source]
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
-        wanted = find(args.component)
-        row = next(row for row in account.rows if row.component is wanted)
+        row = account.of(find(args.component))
         print(_as_json(row, account) if args.json else sheet(row, account, latex=args.latex))
     elif args.json:
         rows = [json.loads(_as_json(row, account)) for row in account.rows]
@@ -79,8 +78,9 @@ def table(account: Ledger, *, markdown: bool = False) -> str:
     header = ("component", "in", "out", "calculation", "parameters each", "times", "total")
     rows = [
         (
-            f"{row.component.name}: {row.component.title}", row.component.takes,
-            row.component.gives, row.component.formula, row.calculation,
+            f"{row.component.name}: {row.component.title}",
+            _with_numbers(row.component.takes, account),
+            _with_numbers(row.component.gives, account), row.component.formula, row.calculation,
             str(row.instances), f"{row.total:,}",
         )
         for row in account.rows
@@ -118,7 +118,7 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
         **facts,
         "floating-point operations of the run": f"{account.flops:,}",
         "bytes read to decode a token": f"{account.bytes_read_per_token:,}",
-        "cache bytes per position": f"{account.cache_bytes_per_token:,}",
+        "cache bytes per token": f"{account.cache_bytes_per_token:,}",
     }
 
 
