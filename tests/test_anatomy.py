@@ -5,13 +5,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gpt2np
 from gpt2np.anatomy import COMPONENTS, WHOLES, evaluate, find, ledger
+from gpt2np.checkpoints import safetensors
 from gpt2np.cli import main
 from gpt2np.config import PRESETS, Config
 from gpt2np.errors import InputError
+from gpt2np.golden.tiny import tiny_model, write_weights
 from gpt2np.trace import POINTS
 
 # Published: pretrained-goldens.json, parameters_tied.
@@ -221,14 +224,44 @@ def test_command_prints_the_account(capsys):
     assert "D*3D + 3D = 768*2304 + 2304" in text
 
 
-def test_command_counts_a_checkpoint(capsys, tmp_path):
-    config = Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3)
-    model = gpt2np.Model(gpt2np.Params.random(config))
-    gpt2np.save(model, tmp_path)
+TIED = Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3)
+UNTIED = replace(TIED, tie_word_embeddings=False)
+
+
+@pytest.mark.parametrize("config", [TIED, UNTIED])
+def test_command_counts_a_checkpoint(config, capsys, tmp_path):
+    """As Hugging Face once wrote them: with masks, and the head again where it is tied."""
+    params = gpt2np.Params.random(config)
+    gpt2np.save(gpt2np.Model(params), tmp_path)
+    masks = {f"h.{i}.attn.bias": np.ones((1, 1, 5, 5), np.float32) for i in range(3)}
+    stored = {**params, **masks, "lm_head.weight": params.lm_head}
+    safetensors.save(tmp_path / "model.safetensors", stored)
     assert main(["explain", "-m", str(tmp_path), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["parameters counted"].startswith(f"{model.params.n_params:,} in 40 tensors")
-    assert sum(c["parameters"] for c in facts["components"]) == model.params.n_params
+    count, tensors = sum(a.size for a in params.values()), 40 + (config is UNTIED)
+    assert facts["parameters counted"] == f"{count:,} in {tensors} tensors of {tmp_path}"
+    copies = [*masks] + ["lm_head.weight"] * (config is TIED)
+    size = 75 + 42 * (config is TIED)
+    assert facts["buffers and copies, not counted"] == ", ".join(
+        [f"{size} in {len(copies)} tensors", *copies]
+    )
+    assert sum(c["parameters"] for c in facts["components"]) == count
+    assert f" = {count:,}" in facts["parameters by the formula"]
+
+
+def test_command_says_what_a_file_has_more_or_less(capsys, tmp_path):
+    """llm.c pads the vocabulary to a multiple of 128; nanoGPT can do without biases."""
+    write_weights(tiny_model(), tmp_path)
+    assert main(["explain", "-m", str(tmp_path / "llm.c" / "model.bin")]) == 0
+    assert "parameters counted: 2,912 in 28 tensors" in (out := capsys.readouterr().out)
+    assert "; 864 of them are padding" in out
+    params = gpt2np.Params.random(TIED)
+    gpt2np.save(gpt2np.Model(params), tmp_path)
+    without = {name: array for name, array in params.items() if not name.endswith(".bias")}
+    safetensors.save(tmp_path / "model.safetensors", without)
+    assert main(["explain", "-m", str(tmp_path)]) == 0
+    left_out = sum(array.size for name, array in params.items() if name.endswith(".bias"))
+    assert f"; the table's other {left_out} are biases of 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("component", [c.name for c in (*COMPONENTS, *WHOLES)])
