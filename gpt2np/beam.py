@@ -7,14 +7,15 @@ and are among the best n of these become hypotheses, of which the n best are kep
     score = sum of log-probabilities / (number of tokens generated) ** length_penalty
 
 and the best n of the others are the next beams. Penalties and processors act on the
-log-probabilities, which are not normalized again after them.
+log-probabilities, which are not normalized again after them. Where fewer than 2n tokens may
+follow, Hugging Face makes up the number with texts of log-probability -1e9, and with
+early_stopping=True it counts those that end; here there are none.
 
 Wu et al., "Google's Neural Machine Translation System", 2016.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -56,9 +57,10 @@ class BeamSearch:
         n, penalty = self.num_beams, self.length_penalty
         if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
             raise InputError(f"num_beams must be an integer >= 1, not {n!r}")
-        if isinstance(penalty, bool) or not isinstance(penalty, Real) or not math.isfinite(penalty):
-            raise InputError(f"length_penalty must be a finite number, not {penalty!r}")
-        if self.early_stopping not in (True, False, "never"):
+        # 50,000 tokens to the power of 50 are still a number.
+        if isinstance(penalty, bool) or not isinstance(penalty, Real) or not -50 <= penalty <= 50:
+            raise InputError(f"length_penalty must be a number from -50 to 50, not {penalty!r}")
+        if not isinstance(self.early_stopping, bool) and str(self.early_stopping) != "never":
             raise InputError(
                 f"early_stopping must be True, False or 'never', not {self.early_stopping!r}"
             )

@@ -270,9 +270,13 @@ def _check(row: Array, t: float) -> None:
 
 
 def _processed(processor: Callable[[Ids, Array], Array], ids: Ids, logits: Array) -> Array:
-    row = processor(ids, logits.copy())
-    if np.shape(row) != logits.shape:
-        name, kind = getattr(processor, "__name__", repr(processor)), type(row).__name__
+    given = processor(ids, logits.copy())
+    try:
+        row = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        row = np.array(None)
+    if row.shape != logits.shape or row.dtype.kind not in "fiu":
+        name, kind = getattr(processor, "__name__", repr(processor)), type(given).__name__
         raise InputError(f"processor {name} must return logits of shape {logits.shape}, "
-                         f"not a {kind} of shape {np.shape(row)}")  # fmt: skip
-    return np.asarray(row, logits.dtype)
+                         f"not a {kind} of shape {row.shape} and dtype {row.dtype}")  # fmt: skip
+    return row.astype(logits.dtype, copy=False)

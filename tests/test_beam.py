@@ -141,6 +141,14 @@ def test_more_beams_than_there_are_continuations(num_beams):
     assert sum(ones[0].logprobs) <= sum(ones[1].logprobs) + 1e-12
 
 
+@pytest.mark.parametrize("length_penalty", [-50, 50])
+def test_the_ends_of_the_range_of_length_penalties(length_penalty):
+    params = Params.random(Config(3, 1024, 4, 1, 1), 1, np.float64)
+    one = generate(Model(params), [0], num_beams=2, max_new_tokens=1000,
+                   length_penalty=length_penalty)
+    assert len(one.ids) == 1000
+
+
 def test_a_stop_string_spans_tokens_and_is_not_in_the_text():
     def letters_only(ids, logits):
         logits[11] = -np.inf
