@@ -137,20 +137,28 @@ function showGaze(t) {
     ...strongest(t, 3), ".");
   const table = $("attention-table");
   table.caption.replaceChildren("What ", token(run.tokens[t]), " takes most from, in every head");
-  [...table.tBodies[0].rows].forEach((row, block) => [...row.cells].slice(1).forEach((cell, head) =>
+  [...table.tBodies[0].rows].forEach((row, block) => [...row.cells].slice(1).forEach((cell, head) => {
+    const weight = arrays.weights.at(block, head, t)[0];
     cell.replaceChildren(token(run.tokens[arrays.nearest.at(block, head, t)[0]]),
-                         ` ${number(arrays.weights.at(block, head, t)[0])}`)));
+                         ` ${number(weight)}`);
+    cell.style.setProperty("--share", weight);
+    cell.classList.toggle("chosen", block === state.block && head === state.head);
+  }));
 }
 
 // Maps
 
-// Draw numbers 0 ... 255 as so much of the colour of the canvas.
+// Draw numbers 0 ... 255 as so much of the canvas's colour over its background.
 function draw(canvas, rows, columns, value) {
-  const [red, green, blue] = getComputedStyle(canvas).color.match(/\d+/g).map(Number);
+  const style = getComputedStyle(canvas);
+  const [to, from] = [style.color, style.backgroundColor].map(c => c.match(/\d+/g).map(Number));
   Object.assign(canvas, { width: columns, height: rows });
   const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
   for (let r = 0, i = 0; r < rows; r++)
-    for (let c = 0; c < columns; c++, i += 4) image.data.set([red, green, blue, value(r, c)], i);
+    for (let c = 0; c < columns; c++, i += 4) {
+      const share = value(r, c) / 255;
+      image.data.set([0, 1, 2].map(k => from[k] + share * (to[k] - from[k])).concat(255), i);
+    }
   context.putImageData(image, 0, 0);
 }
 
@@ -174,10 +182,12 @@ function drawMaps() {
 }
 
 function buildMap(place) {
-  const names = run.tokens.map((text, t) => create("span", { textContent: text }));
+  const names = () => run.tokens.map(text => create("span", { textContent: text }));
   const canvas = create("canvas", { role: "img" });
   const plot = create("div", { className: "plot" }, canvas, create("i"));
-  place.append(create("div", { className: "rows", ariaHidden: "true" }, ...names), plot);
+  if (place.classList.contains("square"))
+    place.append(create("div", { className: "columns", ariaHidden: "true" }, ...names()));
+  place.append(create("div", { className: "rows", ariaHidden: "true" }, ...names()), plot);
   place.style.setProperty("--rows", T);
   const row = event => {
     const box = canvas.getBoundingClientRect();
@@ -190,7 +200,7 @@ function buildMap(place) {
 
 function markRows(t) {
   for (const map of all(".map")) map.style.setProperty("--row", t);
-  for (const rows of all(".map .rows, #tokens tbody, #stream tbody, #mlp tbody, #lens-table tbody"))
+  for (const rows of all(".map .rows, .map .columns, #tokens tbody, #stream tbody, #mlp tbody, #lens-table tbody"))
     [...rows.children].forEach((row, i) => row.classList.toggle("current", i === t));
 }
 
@@ -202,7 +212,7 @@ function showMlp(t) {
   $("mlp-readout").replaceChildren(
     `In block h.${state.block}, ${number(share)}% of the units are above 0 at `,
     token(run.tokens[t]), ". The strongest are ",
-    [...units].map((unit, k) => `${unit}: ${number(values[k])}`).join(", "), ".");
+    [...units].map((unit, k) => `unit ${unit} (${number(values[k])})`).join(", "), ".");
 }
 
 // The stream
@@ -318,6 +328,8 @@ function drawToken() {
 
 // Begin
 
+[...$("lens-table").tBodies[0].rows].forEach((row, t) => [...row.cells].slice(1).forEach(
+  (cell, point) => cell.style.setProperty("--share", arrays.chances.at(point, t, 0))));
 document.documentElement.classList.add("js");
 for (const element of all(".live")) element.hidden = false;
 for (const details of all(".numbers")) details.open = false;
