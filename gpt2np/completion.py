@@ -93,8 +93,8 @@ class Completion:
         rng: np.random.Generator,
     ) -> None:
         self.n_prompt = self.length = len(prompt)
-        self._ids = np.empty(len(prompt) + max_new_tokens, np.intp)
-        self._ids[: len(prompt)] = prompt
+        self._longest = len(prompt) + max_new_tokens
+        self._ids = np.array(prompt, np.intp)  # grows
         self.rng = rng
         self.finish_reason = "" if max_new_tokens else "length"
         self._logprobs: list[float] = []
@@ -110,10 +110,12 @@ class Completion:
     @property
     def left(self) -> int:
         """How many more tokens it may get."""
-        return len(self._ids) - self.length
+        return self._longest - self.length
 
     def add(self, token: int, logprob: float) -> str:
         """Take the next token in; give the text that may be shown by now."""
+        if self.length == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
         self._ids[self.length] = token
         self.length += 1
         self._logprobs.append(logprob)

@@ -307,6 +307,26 @@ def test_interactive(run, folder, model, monkeypatch):
     assert one_line(err, "a prompt of .* the model's context is 50000.*")
 
 
+def test_interactive_tells_after_each_text_that_it_outgrew_the_context(
+    run, tmp_path, monkeypatch, capsys
+):
+    config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
+    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    told = []
+
+    def type_next(prompt=""):
+        told.append(capsys.readouterr().err.count("the context of 8 tokens"))
+        if len(told) == 4:
+            raise EOFError
+        return ["a", "a a a a a a a", "a"][len(told) - 1]
+
+    monkeypatch.setattr("builtins.input", type_next)
+    assert run("generate", "-i", "-m", str(tmp_path), "-n", "5", "--on-full", "slide",
+               "--ignore-eot")[0] == 0  # fmt: skip
+    assert told == [0, 0, 1, 0]
+
+
 @needs_posix
 def test_terminal_session(folder, tmp_path):
     in_terminal = ("import os, pty, sys; "

@@ -491,6 +491,14 @@ def test_a_full_window_slides(n_ctx, lookup):
         assert one.prompt_ids == prompt
 
 
+def test_a_text_without_an_end():
+    pieces = stream(letters, "abc", max_new_tokens=10**30, on_full="slide", temperature=0,
+                    stop_at_eot=False)  # fmt: skip
+    text = "".join(next(pieces) for _ in range(100))
+    kwargs = {"max_new_tokens": 100, "on_full": "slide", "temperature": 0, "stop_at_eot": False}
+    assert text == generate(letters, "abc", **kwargs).text
+
+
 def test_no_more_cache_than_needed(monkeypatch):
     capacities, make = [], KVCache
     monkeypatch.setattr(reading, "KVCache", lambda params, B, capacity: (

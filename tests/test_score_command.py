@@ -433,6 +433,22 @@ def test_resume_with_another_file(run, interrupted, files, content, message):
     assert part.read_bytes() == before
 
 
+@pytest.mark.parametrize("units", [[], ["--words"]])
+def test_resume_with_texts_that_were_edited(run, interrupted, units):
+    _, part, texts = interrupted
+    assert run(texts, "-o", part, *units)[0] == 0
+    part.write_bytes(b"".join(part.read_bytes().splitlines(True)[:2]))
+    before, content = part.read_bytes(), texts.read_text(encoding="utf-8")
+    for edited, message in ((content.replace("best", "last"), "part.jsonl, line 1: crc32 is "),
+                            (content.replace("worst", "least"), "")):  # not scored yet
+        texts.write_text(edited, encoding="utf-8")
+        code, _, err = run(texts, "-o", part, "--resume", *units)
+        assert code == (2 if message else 0)
+        assert message in err
+        assert part.read_bytes().startswith(before)
+        assert (part.read_bytes() == before) == bool(message)
+
+
 def test_what_was_done_stays_after_a_failure(run, interrupted, monkeypatch):
     whole, part, texts = interrupted
     with monkeypatch.context() as patch:

@@ -87,12 +87,11 @@ def run(args: argparse.Namespace) -> None:
     settings = {name: getattr(args, name) for _, name, *_ in _SETTINGS if hasattr(args, name)}
     prompts = [] if args.interactive else _prompts(args)  # first, as a model may take long
     model = load_model(args)
-    with _telling_of_slides(model, settings) as settings:
-        if args.interactive:
-            args.echo = False  # it stands above already
-            _interact(model, settings, args)
-        else:
-            _continue(model, prompts, settings, args)
+    if args.interactive:
+        args.echo = False  # it stands above already
+        _interact(model, settings, args)
+    else:
+        _continue(model, prompts, settings, args)
 
 
 def _prompts(args: argparse.Namespace) -> list[str]:
@@ -110,10 +109,18 @@ def _continue(
 ) -> None:
     """Continue prompts: a single plain text as it comes, anything else when it is whole."""
     total = len(prompts) * settings.get("num_samples", 1)
-    if total == 1 and not args.json:
-        _print_stream(prompts[0] if args.echo else "",
-                      generation.stream(model, prompts[0], **settings))
-        return
+    with _telling_of_slides(model, settings) as watched:
+        if total == 1 and not args.json:
+            _print_stream(prompts[0] if args.echo else "",
+                          generation.stream(model, prompts[0], **watched))
+        else:
+            _print_completions(model, prompts, watched, args, total)
+
+
+def _print_completions(
+    model: Model, prompts: Sequence[str], settings: dict[str, Any], args: argparse.Namespace,
+    total: int,
+) -> None:  # fmt: skip
     number = 0
     with _bar(len(prompts)) as bar:
         for prompt, completions, speed in _completions(model, prompts, settings):

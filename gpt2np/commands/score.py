@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Document(NamedTuple):
     file: str | None
     line: int | None
     text: str
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What a record says of it, by which another text in its place is told."""
+        checksum = zlib.crc32(self.text.encode("utf-8", "surrogatepass"))
+        return {"file": self.file, "line": self.line, "crc32": f"{checksum:08x}"}
 
 
 @dataclass
@@ -187,7 +194,7 @@ def _resume(
             total.add(record["n_tokens"], record["n_words"], record["bits"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{output}, line {number} is not an output of this command") from None
-        for name, value in {"file": document.file, "line": document.line, **settings}.items():
+        for name, value in {**document.origin, **settings}.items():
             if record.get(name) != value:
                 raise InputError(
                     f"{output}, line {number}: {name} is {record.get(name)!r}, now {value!r}; "
@@ -306,7 +313,7 @@ def _formatter(
 def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) -> str:
     counts = _counts(score)
     record = {
-        "file": document.file, "line": document.line, **settings, **counts,
+        **document.origin, **settings, **counts,
         "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
         **_columns(score, settings["unit"]),
     }  # fmt: skip
