@@ -135,8 +135,8 @@ def gelu_tanh(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [...,
     y *= -2.0 * math.sqrt(2.0 / math.pi) * 0.044715
     y -= 2.0 * math.sqrt(2.0 / math.pi)
     y *= x
-    np.minimum(y, 88.0, out=y)  # exp(88) is finite in float32, and x over it is 0 already
-    np.exp(y, out=y)
+    with np.errstate(over="ignore"):  # exp(-2u) may be infinite: x over it is 0, as it should be
+        np.exp(y, out=y)
     y += 1.0
     return np.divide(x, y, out=out)
 
@@ -191,8 +191,8 @@ def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
         for start in range(0, T, QUERY_BLOCK):
             queries = slice(start, min(start + QUERY_BLOCK, T))
             seen = slice(S - T + queries.stop)
-            part = attend(q[b, heads, queries], k[b, heads, seen], v[b, heads, seen], scale)
-            z[b, queries, heads] = part.swapaxes(0, 1)
+            scores = attention_scores(q[b, heads, queries], k[b, heads, seen], scale)
+            z[b, queries, heads] = softmax_times(scores, v[b, heads, seen]).swapaxes(0, 1)
     return z
 
 
@@ -200,14 +200,35 @@ def attend(  # [..., T, K], [..., S, K] twice -> [..., T, K]
     q: Array, k: Array, v: Array, scale: float, tap: Tap = untapped
 ) -> Array:
     """Attention with all scores [..., T, S] at once."""
-    T = q.shape[-2]
-    scores = (q * scale) @ k.swapaxes(-1, -2)
-    if T > 1:
-        scores[..., -T:] += future_mask(T, scores.dtype)
-    scores = tap("attn.scores", scores)
+    scores = tap("attn.scores", attention_scores(q, k, scale))
     # In place, unless somebody has seen the scores and may still look at them.
     pattern = tap("attn.pattern", softmax(scores, out=scores if tap is untapped else None))
     z: Array = pattern @ v
+    return z
+
+
+def attention_scores(q: Array, k: Array, scale: float) -> Array:
+    """scale q k^T + mask: [..., T, K], [..., S, K] -> [..., T, S]."""
+    T = q.shape[-2]
+    scores: Array = (q * scale) @ k.swapaxes(-1, -2)
+    if T > 1:
+        scores[..., -T:] += future_mask(T, scores.dtype)
+    return scores
+
+
+def softmax_times(scores: Array, v: Array) -> Array:  # [..., T, S], [..., S, K] -> [..., T, K]
+    """softmax(scores) v, divided by the sums at the end: K numbers a row are fewer than S.
+
+    Overwrites the scores.
+    """
+
+    def exponentiate(x: Array, out: Array | None) -> Array:
+        x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
+        return np.exp(x, out=x)
+
+    weights = by_rows(exponentiate, scores, out=scores)
+    z: Array = weights @ v
+    z /= np.add.reduce(weights, -1, keepdims=True)
     return z
 
 
