@@ -27,7 +27,7 @@ function svg(tag, attributes, ...children) {
 const token = text => create("span", { className: "token", textContent: text });
 
 // Four significant digits, as everywhere on the page.
-const number = x => Math.abs(x) >= 1e4 ? x.toFixed(0) : String(Number(x.toPrecision(4)));
+const number = x => Math.abs(x) >= 1e4 ? x.toFixed(0) : x.toPrecision(4);
 
 // An array of the run: its numbers from base64, and at(i, j, ...) for an entry or a row of them.
 function array({ type, shape, data }) {

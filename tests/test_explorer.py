@@ -1,0 +1,519 @@
+"""The explorer's page as a document: what it says, against the ledger and a forward pass."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import time
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import gpt2np
+from gpt2np import explorer
+from gpt2np.anatomy import COMPONENTS, ledger
+from gpt2np.config import PRESETS, Config
+from gpt2np.errors import InputError
+from gpt2np.explorer.mathml import mathml
+from gpt2np.explorer.page import page
+from gpt2np.explorer.run import Run, largest, shown
+from gpt2np.tokenizer import Tokenizer
+
+TEXT = "ROMEO:\nBut, soft! what light through yonder window breaks?"
+ATTACK = '</script><img src=x onerror=alert(1)>&lt;"\'\u2028\u202e\x00😀'
+VOID = {"meta", "br", "hr", "input"}
+
+
+class Element:
+    """An element of a page, as a parser sees it."""
+
+    def __init__(self, tag, attributes, parent):
+        self.tag, self.attributes, self.parent = tag, dict(attributes), parent
+        self.children, self.own = [], []
+
+    def find_all(self, tag=None, **attributes):
+        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+        for child in self.children:
+            have = child.attributes | {"class": None}
+            have["class"] = (child.attributes.get("class") or "").split()
+            if tag in (None, child.tag) and all(
+                value in have["class"] if name == "class" else have.get(name) == value
+                for name, value in wanted.items()
+            ):
+                yield child
+            yield from child.find_all(tag, **attributes)
+
+    def find(self, tag=None, **attributes):
+        return next(self.find_all(tag, **attributes))
+
+    @property
+    def text(self):
+        return "".join(part if isinstance(part, str) else part.text for part in self.own)
+
+    @property
+    def rows(self):
+        """The texts of a table's cells, the header's row included."""
+        return [[cell.text for cell in row.children] for row in self.find_all("tr")]
+
+
+class Reader(HTMLParser):
+    """Builds the tree, and refuses what browsers would have to mend."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.at = self.root = Element("", {}, None)
+        self.feed(text)
+        self.close()
+        assert self.at is self.root
+
+    def handle_starttag(self, tag, attrs):
+        child = Element(tag, attrs, self.at)
+        self.at.children.append(child)
+        self.at.own.append(child)
+        if tag not in VOID:
+            self.at = child
+
+    def handle_endtag(self, tag):
+        assert tag == self.at.tag
+        self.at = self.at.parent
+
+    def handle_data(self, data):
+        self.at.own.append(data)
+
+
+def read(text):
+    return Reader(text).root
+
+
+def data_of(root):
+    return json.loads(root.find("script", id="run").text)
+
+
+def array(entry):
+    numbers = np.frombuffer(base64.b64decode(entry["data"]), "<" + entry["type"])
+    return numbers.reshape(entry["shape"])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return gpt2np.load()
+
+
+@pytest.fixture(scope="module")
+def text(model):
+    return page(Run(model, TEXT))
+
+
+@pytest.fixture(scope="module")
+def root(text):
+    return read(text)
+
+
+@pytest.fixture(scope="module")
+def trace(model):
+    trace = gpt2np.Trace()
+    gpt2np.forward(model.params, model.tokenizer.encode(TEXT), probe=trace)
+    return trace
+
+
+def close(shown, value):
+    """Whether a number is printed as it is, to four digits."""
+    return float(shown) == pytest.approx(value, rel=5.1e-4, abs=1e-12)
+
+
+# The file
+
+
+def test_loads_nothing(root):
+    for element in root.find_all():
+        assert not element.attributes.keys() & {"src", "srcset", "style", "action", "data"}
+        assert element.tag not in {"link", "iframe", "object", "embed", "img", "base"}
+        assert element.attributes.get("href", "#").startswith("#")
+        assert not any(name.startswith("on") for name in element.attributes)
+
+
+def test_policy_allows_its_own_style_and_script_alone(root):
+    def digest(element):
+        return base64.b64encode(hashlib.sha256(element.text.encode()).digest()).decode()
+
+    policy = root.find("meta", http_equiv="Content-Security-Policy").attributes["content"]
+    style, (_, script) = root.find("style"), root.find_all("script")
+    assert policy.split("; ") == [
+        "default-src 'none'", f"style-src 'sha256-{digest(style)}'",
+        f"script-src 'sha256-{digest(script)}'", "base-uri 'none'", "form-action 'none'",
+    ]  # fmt: skip
+
+
+def test_ids_are_unique_and_links_lead_somewhere(root):
+    ids = [element.attributes["id"] for element in root.find_all() if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    assert {link.attributes["href"][1:] for link in root.find_all("a")} <= set(ids)
+    labelled = [e.attributes["aria-labelledby"] for e in root.find_all("section")]
+    assert len(labelled) == 7
+    assert set(labelled) <= set(ids)
+
+
+def test_is_a_document_without_its_script(root):
+    """What only the script can fill is hidden, and tables that it closes are open."""
+    controls = [e for tag in ("input", "button", "fieldset") for e in root.find_all(tag)]
+    for element in controls:
+        while "hidden" not in element.attributes:
+            element = element.parent
+        assert "live" in element.attributes["class"]
+    for details in root.find_all("details", class_="numbers"):
+        assert "open" in details.attributes
+    assert len(list(root.find_all("table"))) == 9
+
+
+@pytest.mark.parametrize("attack", [ATTACK, f"{ATTACK} $style ${{x}} $$"])
+def test_text_is_text(model, attack):
+    root = read(page(Run(model, attack)))
+    assert not list(root.find_all("img"))
+    assert len(list(root.find_all("script"))) == 2
+    assert root.find("blockquote").text == attack
+    tokens = "".join(data_of(root)["tokens"])
+    assert tokens.startswith("</script><img·src=x·onerror=alert(1)>&lt;")
+    assert "[U+0000][f0 9f 98][80]" in tokens  # 😀 is two tokens, neither of them a character
+
+
+class Unfriendly:
+    """A tokenizer with one token, which is markup."""
+
+    n_vocab, eot = 1, None
+
+    def encode(self, text):
+        return [0, 0]
+
+    def decode(self, ids):
+        return ATTACK * len(ids)
+
+    def token_bytes(self, id):
+        return ATTACK.encode()
+
+
+def test_tokens_are_text():
+    config = Config(vocab_size=2, n_ctx=8, n_embd=6, n_head=3, n_layer=1)
+    root = read(page(Run(gpt2np.Model(gpt2np.Params.random(config), Unfriendly()), "")))
+    assert not list(root.find_all("img"))
+    expected = shown(ATTACK.encode())
+    assert data_of(root)["tokens"] == [expected, expected]
+    assert root.find("table", id="lens-table").rows[1][0] == expected
+    assert data_of(root)["names"] == {"0": expected, "1": "[1]"}  # 1 pads the embedding
+    assert array(data_of(root)["logits"])[1] == -math.inf
+
+
+# The flow, against the ledger
+
+
+def test_every_component_has_its_sheet(root, model):
+    account = ledger(model.config, T=len(model.tokenizer.encode(TEXT)))
+    for row in account.rows:
+        component = row.component
+        box = root.find("details", id=component.name)
+        summary, text = box.find("summary").text, box.text
+        assert summary.startswith(component.name + component.title)
+        assert account.numbers(component.gives) in summary
+        assert mathml(component.latex).count("<mi") == len(list(box.find("math").find_all("mi")))
+        assert component.explanation in text
+        assert f"{component.takes}" in text
+        assert account.numbers(component.takes) in text
+        assert all(source in text for source in component.sources)
+        assert component.code in text
+        assert box.find("code").text == component.source_text
+        if row.each:
+            assert f"{row.each:,} parameters" in summary
+            assert f"{row.calculation} = {row.each:,}" in text
+        else:
+            assert "no parameters" in summary
+        assert f"operations{row.flops:,}" in text or row.flops == 0
+    assert f"{account.n_params:,}" in root.find("p", class_="sum").text
+
+
+def test_flow_is_that_of_the_model(root, model):
+    order = [e.attributes["id"] for e in root.find("ol", class_="flow").find_all("details")
+             if "id" in e.attributes]  # fmt: skip
+    names = [component.name for component in COMPONENTS if component.name != "cache"]
+    names.insert(names.index("attn.c_attn") + 1, "cache")
+    first = names.index("ln_1")
+    assert order[: first] == names[:first]
+    assert order[first] == "h.0"
+    L = model.config.n_layer
+    inside = order[first + 1 : -(L - 1) - 3]
+    assert inside == names[first : -3]
+    assert order[-(L - 1) - 3 :] == [*(f"h.{i}" for i in range(1, L)), *names[-3:]]
+    tied = root.find("li", class_="tied")
+    assert [e.attributes["id"] for e in tied.find_all("details", class_="box")][0] == "wte"
+    assert "logits" not in [e.attributes.get("id") for e in tied.find_all("details")]
+
+
+def test_a_head_of_its_own_is_not_tied():
+    config = Config(n_ctx=8, n_embd=6, n_head=3, n_layer=1, tie_word_embeddings=False)
+    root = read(page(Run(gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2()), "a b")))
+    assert not list(root.find_all("li", class_="tied"))
+    assert "used twice" not in root.text
+    assert f"{50257 * 6:,} parameters" in root.find("details", id="logits").text
+
+
+# The run, against a forward pass
+
+
+def test_tokens_and_surprisal(root, model):
+    score = gpt2np.score(model, TEXT, bos=False)
+    (_, *rows) = root.find("section", id="tokens").find("table").rows
+    assert [int(row[2]) for row in rows] == score.ids
+    assert b"".join(bytes.fromhex(row[4]) for row in rows) == TEXT.encode()
+    assert rows[0][3] == "–"
+    for row, surprisal in zip(rows[1:], score.surprisal[1:], strict=True):
+        assert close(row[3], surprisal)
+
+
+def test_stream(root, model, trace):
+    points = {"wte + wpe": trace["wte"] + trace["wpe"]}
+    for i in range(model.config.n_layer):
+        points |= {name: trace[name] for name in (f"h.{i}.resid_mid", f"h.{i}")}
+    x = np.concatenate(list(points.values())).astype(np.float64)  # [2L + 1, T, D]
+    expected = {
+        "norm": np.sqrt((x**2).sum(-1)),
+        "mean": x.sum(-1) / x.shape[-1],
+        "scale": np.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1) + 1e-5),
+    }
+    for kind, values in expected.items():
+        header, *rows = root.find("table", id=f"table-{kind}").rows
+        assert header[1:] == list(points)
+        for row, of_token in zip(rows, values.T, strict=True):
+            for cell, value in zip(row[1:], of_token, strict=True):
+                assert float(cell) == pytest.approx(value, rel=5.1e-4, abs=2e-7)
+
+
+def test_layer_norms_read_the_stream(root, model, trace):
+    """That mean and scale are what the LayerNorms use: with them, ln_1's output comes out."""
+    header, *means = root.find("table", id="table-mean").rows
+    _, *scales = root.find("table", id="table-scale").rows
+    p = model.params.blocks[2].ln_1
+    at = header.index("h.1")
+    for t, x in enumerate(trace["h.1"][0]):
+        normed = (x - float(means[t][at])) / float(scales[t][at]) * p.weight + p.bias
+        assert np.abs(normed - trace["h.2.ln_1"][0, t]).max() < 5e-3
+
+
+def test_lens_is_the_model_cut_off(root, model):
+    """After block i the lens says what a model of i + 1 blocks says, with the same ln_f."""
+    ids = model.tokenizer.encode(TEXT)
+    data, (header, *rows) = data_of(root), root.find("table", id="lens-table").rows
+    lens, chances = array(data["lens"]), array(data["chances"])
+    L = model.config.n_layer
+    assert lens.shape == chances.shape == (L + 1, len(ids), 5)
+    assert header[1:] == ["wte + wpe", "h.0", "h.1", "h.2", "h.3"]
+    for n in range(1, L + 1):
+        names = [k for k in model.params if not k.startswith("h.") or int(k.split(".")[1]) < n]
+        config = Config(**{**model.config.__dict__, "n_layer": n})
+        cut = gpt2np.Params(config, {k: model.params[k] for k in names})
+        logits = gpt2np.forward(cut, ids)[0].astype(np.float64)
+        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        best = np.argsort(-p, axis=-1)[:, :5]
+        assert (lens[n] == best).all()
+        assert chances[n] == pytest.approx(np.take_along_axis(p, best, -1), rel=2e-5)
+        for t, row in enumerate(rows):
+            token, _, chance = row[n + 1].rpartition(" ")
+            assert token == data["names"][str(best[t, 0])]
+            assert close(chance, p[t, best[t, 0]])
+
+
+@pytest.mark.parametrize("text", [TEXT, "ROMEO: what", "ROM"])  # 4 tokens, like 4 heads; and 1
+def test_arrays(model, text):
+    ids, trace = model.tokenizer.encode(text), gpt2np.Trace()
+    logits = gpt2np.forward(model.params, ids, probe=trace)[0]
+    T, L, H = len(ids), model.config.n_layer, model.config.n_head
+    data = data_of(read(page(Run(model, text))))
+    arrays = {name: array(entry) for name, entry in data.items() if "data" in entry}
+
+    pattern = np.concatenate([trace[f"h.{i}.attn.pattern"] for i in range(L)])
+    rows = [pattern[:, :, t, : t + 1] for t in range(T)]
+    assert arrays["pattern"].shape == (L, H, T * (T + 1) // 2)
+    assert np.abs(arrays["pattern"] / 255 - np.concatenate(rows, -1)).max() <= 0.5001 / 255
+    best = -np.sort(-pattern, axis=-1)[..., :3]
+    assert (arrays["weights"] == best).all()
+    assert (np.take_along_axis(pattern, arrays["nearest"].astype(int), -1) == best).all()
+
+    act = np.concatenate([trace[f"h.{i}.mlp.act"] for i in range(L)])
+    assert (arrays["activations"] == -np.sort(-act, axis=-1)[..., :5]).all()
+    assert (np.take_along_axis(act, arrays["units"], -1) == arrays["activations"]).all()
+    assert arrays["active"] == pytest.approx((act > 0).sum(-1) / act.shape[-1])
+    pooled = np.maximum(act[..., 0::2], act[..., 1::2])  # 512 units on 256 columns
+    assert (arrays["peaks"].ravel() == pooled.max((1, 2))).all()
+    shares = np.maximum(pooled, 0) / pooled.max((1, 2), keepdims=True)
+    assert np.abs(arrays["mlp"] / 255 - shares).max() <= 0.5001 / 255
+
+    assert (arrays["logits"] == logits[-1]).all()
+    assert arrays["surprisal"].shape == (T,)
+    for name, entry in data["norms"].items():
+        found = array(entry)
+        for i in range(L if "{i}" in name else 1):
+            x = trace[name.format(i=i)][0].reshape(T, -1).astype(np.float64)
+            assert found[i] == pytest.approx(np.sqrt((x**2).sum(-1)), rel=1e-5)
+    assert len(data["norms"]) == len([n for n, s in gpt2np.trace.POINTS.items()
+                                      if s.startswith("B T")]) - 1  # fmt: skip
+
+
+def test_strongest_heads_and_units(root, model, trace):
+    _, *rows = root.find("table", id="attention-table").rows
+    tokens = data_of(root)["tokens"]
+    for i, row in enumerate(rows):
+        for head, cell in enumerate(row[1:]):
+            weights = trace[f"h.{i}.attn.pattern"][0, head, -1]
+            token, _, weight = cell.rpartition(" ")
+            assert token == tokens[weights.argmax()]
+            assert close(weight, weights.max())
+    _, *rows = root.find("section", id="mlp").find("table").rows
+    for t, row in enumerate(rows):
+        for i, cell in enumerate(row[1:]):
+            act = trace[f"h.{i}.mlp.act"][0, t]
+            unit, value = cell.split(": ")
+            assert int(unit) == act.argmax()
+            assert close(value, act.max())
+
+
+def test_next_tokens(root, model, trace):
+    _, *rows = root.find("table", id="next-table").rows
+    logits = trace["logits"][0, -1].astype(np.float64)
+    p = np.exp(logits) / np.exp(logits).sum()
+    best = np.argsort(-p)[:20]
+    assert [int(row[1]) for row in rows] == best.tolist()
+    for row, id in zip(rows, best, strict=True):
+        assert row[0] == shown(model.tokenizer.token_bytes(int(id)))
+        assert close(row[2], logits[id])
+        assert close(row[3], p[id])
+
+
+def test_numbers_of_the_largest():
+    assert largest(np.array([[1, 3, 3, 2]]), 2).at.tolist() == [[1, 2]]
+    assert largest(np.array([5.0]), 3).value.tolist() == [5.0]
+
+
+# Size and time
+
+
+def shrunk(name):
+    """A model with a preset's blocks, heads and units, but narrow: its page is as large."""
+    c = PRESETS[name]
+    config = Config(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_head * 2, n_inner=c.n_inner)
+    return gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2())
+
+
+@pytest.mark.parametrize(("name", "megabytes"), [
+    ("distilgpt2", 0.7), ("gpt2", 1.0), ("gpt2-medium", 1.6), ("gpt2-xl", 3.3),
+])  # fmt: skip
+def test_size_for_32_tokens(name, megabytes, tmp_path):
+    model = shrunk(name)
+    text = " so" * 32
+    assert len(model.tokenizer.encode(text)) == 32
+    explorer.write_page(tmp_path / "page.html", model, text)
+    size = (tmp_path / "page.html").stat().st_size
+    assert 0.8 * megabytes < size / 1e6 < megabytes
+
+
+@pytest.mark.slow
+def test_is_written_fast(params_124m, tmp_path):
+    model = gpt2np.Model(params_124m, Tokenizer.gpt2())
+    text = " so" * 32
+    model.tokenizer.decode([0])
+    seconds = []
+    for work in (lambda: gpt2np.forward(model.params, model.tokenizer.encode(text)),
+                 lambda: explorer.write_page(tmp_path / "page.html", model, text)):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] - seconds[0] < 3
+    assert (tmp_path / "page.html").stat().st_size < 1.5e6
+
+
+# What is refused
+
+
+def test_no_tokenizer_no_text_too_much_text(model):
+    with pytest.raises(InputError, match="the model has no tokenizer"):
+        Run(gpt2np.Model(model.params), "text")
+    with pytest.raises(InputError, match="0 tokens: give a text of 1 to 64"):
+        Run(model, "")
+    Run(model, " so" * 64)
+    with pytest.raises(InputError, match="65 tokens"):
+        Run(model, " so" * 65)
+
+
+def test_command_writes_a_page(run, model, tmp_path):
+    path = str(tmp_path / "page.html")
+    code, out, err = run("explain", "--html", path, "--text", TEXT)
+    assert (code, err) == (0, "")
+    assert out == f"{path}: {(tmp_path / 'page.html').stat().st_size:,} bytes, " \
+                  "a run of tiny-shakespeare\n"
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page(Run(model, TEXT))
+    assert run("explain", "--html", path)[0] == 0
+    root = read((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert root.find("blockquote").text == explorer.TEXT
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_command_does_not_tell_where_the_model_is(run, tmp_path):
+    config = Config(n_ctx=8, n_embd=6, n_head=3, n_layer=1)
+    gpt2np.save(gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2()), tmp_path / "mine")
+    path = tmp_path / "page.html"
+    assert run("explain", "-m", str(tmp_path / "mine"), "--html", str(path))[0] == 2
+    assert run("explain", "-m", str(tmp_path / "mine"), "--html", str(path), "--text", "a")[0] == 0
+    text = path.read_text(encoding="utf-8")
+    assert "mine" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--text", ""],               "the text has 0 tokens: give a text of 1 to 64"),
+    (["wte"],                      "the page shows every component.*"),
+    (["-T", "5"],                  "the page shows every component.*"),
+    (["--latex"],                  "the page shows every component.*"),
+])  # fmt: skip
+def test_command_refuses(run, tmp_path, options, message):
+    code, out, err = run("explain", "--html", str(tmp_path / "page.html"), *options)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(f"gpt2np: error: {message}\n", err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_refuses_a_text_without_a_page(run):
+    code, out, err = run("explain", "--text", "x")
+    assert (code, out, err) == (2, "", "gpt2np: error: --text is for the page: add --html FILE\n")
+
+
+# Formulas
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda component: component.name)
+def test_formulas_convert(component):
+    tree = ElementTree.fromstring(mathml(component.latex))
+    letters = "".join(tree.itertext())
+    assert not set(letters) & set("\\{}_^&")
+    for word in re.findall(r"\\(?:mathrm|text)\{(\w+)\}", component.latex):
+        assert word in letters
+    for number in re.findall(r"\d+\.\d+", component.latex):
+        assert number in [e.text for e in tree.iter("mn")]
+
+
+@pytest.mark.parametrize(("latex", "expected"), [
+    (r"\frac{x}{2}", "<mfrac><mrow><mi>x</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+    (r"\sqrt{K}", "<msqrt><mrow><mi>K</mi></mrow></msqrt>"),
+    (r"x^2_i", "<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"),
+    (r"x_{t-1}", "<msub><mi>x</mi><mrow><mi>t</mi><mo>−</mo><mn>1</mn></mrow></msub>"),
+    (r"k^\top", "<msup><mi>k</mi><mo>⊤</mo></msup>"),
+    (r"\left(x\right)", "<mrow><mo>(</mo><mi>x</mi><mo>)</mo></mrow>"),
+    (r"\mathrm{ln}_1", "<msub><mi>ln</mi><mn>1</mn></msub>"),
+    (r"a<b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
+])  # fmt: skip
+def test_mathml(latex, expected):
+    assert mathml(latex) == f'<math display="block">{expected}</math>'
+
+
+@pytest.mark.parametrize("latex", [r"\foo", "{x", r"\left(x", r"\frac{x}", "x_"])
+def test_other_latex_is_refused(latex):
+    with pytest.raises(InputError):
+        mathml(latex)
