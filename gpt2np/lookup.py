@@ -24,6 +24,7 @@ from gpt2np.reading import Reader
 from gpt2np.sampling import Ids, Sampling, accept
 
 NGRAMS = (3, 2)  # the tokens to look up: three; if they are nowhere, two
+SHORT = 7  # the length of a draft, unless the one before it was all true
 
 
 def draft(ids: Ids, k: int) -> Ids:
@@ -48,24 +49,28 @@ def draft(ids: Ids, k: int) -> Ids:
 class Credit:
     """How much drafting may cost, in steps of plain decoding.
 
-    A pass over n tokens takes as long as about 2 + n/8 steps (in NumPy's BLAS, from two rows on),
-    and is worth as many steps as it gives tokens. Profit is put by, up to a limit, and every
-    token adds a little. A draft is made only if its failure can be afforded, so text without
-    repetition takes at most 1/20 longer, and 2.5 steps.
+    A pass over n tokens takes as long as about 2 + n/24 steps (in NumPy's BLAS, for 2 to 16
+    rows), and is worth as many steps as it gives tokens. Profit is put by, up to a limit, and
+    every token adds a little. A draft is made only if its failure can be afforded, so text
+    without repetition takes at most 1/20 longer, and 2.5 steps.
     """
 
     START, PER_TOKEN, MOST = 2.5, 0.05, 8.0
 
     def __init__(self) -> None:
         self.steps = self.START
+        self.longest = SHORT
 
     def affords(self) -> int:
         """How many tokens may be drafted: even if all are wrong, the pass gives one."""
-        return int(8 * (self.steps - 1) - 1)
+        return min(self.longest, int(24 * (self.steps - 1) - 1))
 
     def settle(self, drafted: int, tokens: int) -> None:
         """Book a pass over the last token and `drafted` more that gave `tokens`."""
-        cost = 2 + (drafted + 1) / 8 if drafted else 1
+        cost = 1.0
+        if drafted:
+            cost = 2 + (drafted + 1) / 24
+            self.longest = 2 * drafted + 1 if tokens > drafted else SHORT
         self.steps = min(self.MOST, self.steps + tokens * (1 + self.PER_TOKEN) - cost)
 
 

@@ -152,6 +152,38 @@ print(tokenizer.decode(made[0, -1]), flush=True)
 """
 
 
+def lookup(s: Setting) -> Iterator[Row]:
+    """Texts that repeat themselves and one that does not, each as if the model wrote just that."""
+    rng, k = np.random.default_rng(2), 16
+    code = Path(gpt2np.__file__).with_name("generation.py").read_text(encoding="utf-8")
+    passage, comment = rng.integers(0, 50257, (2, 200))
+    texts = {
+        "a loop":        (1.8, np.resize(rng.integers(0, 50257, 20), 512)),
+        "a quotation":   (1.8, np.concatenate([passage, comment, passage])),
+        "code":          (1.8, np.array(gpt2np.Tokenizer.gpt2().encode(code)[-900:])),
+        "no repetition": (0.9, rng.permutation(50257)[:512]),
+    }  # fmt: skip
+    for name, (target, ids) in texts.items():
+        cache = gpt2np.KVCache(s.ours.params)
+        gpt2np.forward(s.ours.params, ids[: -s.new], cache, last_only=True)
+        write = partial(dictated, s.ours.model, ids, s.new, cache)
+        times = in_turn({str(n): timed(partial(write, n)) for n in (0, k)}, s.rounds(3), pause=0)
+        yield Row(f"{name}, lookup={k}", "without lookup", "tokens/s", target,
+                  s.new / times[str(k)], s.new / times["0"])  # fmt: skip
+
+
+def dictated(model: gpt2np.Model, ids: Ids, new: int, cache: gpt2np.KVCache, k: int) -> None:
+    """Let the model write the last `new` of the ids."""
+
+    def only(seen: Ids, logits: gpt2np.params.Array) -> gpt2np.params.Array:
+        return np.where(np.arange(len(logits)) == ids[len(seen)], 0, -np.inf)
+
+    made = gpt2np.generate(model, ids[:-new], max_new_tokens=new, temperature=0, lookup=k,
+                           stop_at_eot=False, processors=[only], cache=cache)
+    if made.ids != ids[-new:].tolist():
+        raise RuntimeError("other tokens than those dictated")
+
+
 def cold_start(s: Setting) -> Iterator[Row]:
     folder = str(s.folder)
     python = [sys.executable, "-c"]
@@ -225,11 +257,13 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "decode":       decode,
     "floor":        floor,
     "long":         long,
+    "batch-4":      lambda s: batch(s, 4),
     "batch-16":     lambda s: batch(s, 16),
     "batch-64":     lambda s: batch(s, 64),
     "prefill-512":  lambda s: prefill(s, 512),
     "prefill-1023": lambda s: prefill(s, 1023),
     "all-logits":   all_logits,
+    "lookup":       lookup,
     "cold-start":   cold_start,
     "import":       import_time,
     "memory":       memory,
