@@ -191,7 +191,8 @@ def score(
     Raises
     ------
     InputError
-        There is nothing to score, or the window or the stride does not fit the model.
+        There is nothing to score, the window or the stride does not fit the model, or the model
+        gives logits that are not numbers.
 
     Examples
     --------
@@ -410,7 +411,11 @@ def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
 
 def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
     """Say what logits [rows, V] predict of the targets [rows]; the logits are used up."""
-    logits -= logits.max(-1, keepdims=True)
+    top = logits.max(-1, keepdims=True)
+    if not np.isfinite(top).all():
+        raise InputError("the model's logits are not numbers: its weights hold NaN or infinity, or "
+                         f"are too large for {logits.dtype}")  # fmt: skip
+    logits -= top
     p = np.exp(logits)
     total = p.sum(-1)
     log_total = np.log(total)

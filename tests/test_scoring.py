@@ -625,6 +625,16 @@ def test_windows_that_do_not_fit(small, function, settings_, message):
         function(small, "abc", **settings_)
 
 
+@pytest.mark.parametrize("function", [score, perplexity])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_model_that_gives_no_numbers(small, function, bad):
+    bias = small.params.ln_f.bias.copy()
+    bias[3] = bad
+    model = Model(gpt2np.Params(small.config, dict(small.params) | {"ln_f.bias": bias}), SMALL)
+    with pytest.raises(InputError, match="the model's logits are not numbers"):
+        function(model, "abc")
+
+
 def test_without_an_end_of_text(small):
     tokenizer = Tokenizer(Vocabulary({"a": 0, "b": 1, "\u0120": 2}, (), {}))
     model = Model(small.params, tokenizer)
