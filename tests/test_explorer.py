@@ -159,10 +159,11 @@ def test_ids_are_unique_and_links_lead_somewhere(root):
 def test_is_a_document_without_its_script(root):
     """What only the script can fill is hidden, and tables that it closes are open."""
     controls = [e for tag in ("input", "button", "fieldset") for e in root.find_all(tag)]
-    for element in controls:
-        while "hidden" not in element.attributes:
-            element = element.parent
-        assert "live" in element.attributes["class"]
+    for control in controls:
+        around = control
+        while "hidden" not in around.attributes:
+            around = around.parent
+        assert "live" in around.attributes["class"]
     for details in root.find_all("details", class_="numbers"):
         assert "open" in details.attributes
     assert len(list(root.find_all("table"))) == 9
@@ -245,7 +246,7 @@ def test_flow_is_that_of_the_model(root, model):
     assert inside == names[first : -3]
     assert order[-(L - 1) - 3 :] == [*(f"h.{i}" for i in range(1, L)), *names[-3:]]
     tied = root.find("li", class_="tied")
-    assert [e.attributes["id"] for e in tied.find_all("details", class_="box")][0] == "wte"
+    assert tied.find("details").attributes["id"] == "wte"
     assert "logits" not in [e.attributes.get("id") for e in tied.find_all("details")]
 
 

@@ -22,12 +22,14 @@ SURPRISED = 20.0  # bits, the whole width of a bar
 def number(x: float) -> str:
     """Print a number to four significant digits, or to the point where those are more.
 
-    >>> number(0.0123456), number(2.0), number(12345.6), number(float("nan"))
-    ('0.01235', '2.000', '12346', '–')
+    >>> [number(x) for x in (0.0000123456, 0.0123456, 2.0, 12345.6, math.nan)]
+    ['1.235e-5', '0.01235', '2.000', '12346', '–']
     """
     if math.isnan(x):
         return "–"
-    return f"{x:.0f}" if abs(x) >= 1e4 else f"{x:#.4g}".removesuffix(".")
+    if abs(x) >= 1e4:
+        return f"{x:.0f}"
+    return f"{x:#.4g}".removesuffix(".").replace("e-0", "e-")
 
 
 def tokens(run: Run) -> Markup:

@@ -110,7 +110,7 @@ def _sheet(row: Account, account: Ledger) -> Markup:
     code = element("details", element("summary", component.code),
                    element("pre", element("code", component.source_text), tabindex=0))
     return element(
-        "div", element("div", mathml(component.latex), class_="formula"),
+        "div", element("div", mathml(component.latex), class_="formula", tabindex=0),
         element("p", component.explanation), element("dl", *pairs), code, class_="sheet",
     )  # fmt: skip
 

@@ -26,8 +26,11 @@ function svg(tag, attributes, ...children) {
 
 const token = text => create("span", { className: "token", textContent: text });
 
-// Four significant digits, as everywhere on the page.
-const number = x => Math.abs(x) >= 1e4 ? x.toFixed(0) : x.toPrecision(4);
+// Four significant digits, as figures.py prints them.
+function number(x) {
+  const size = Math.abs(x);
+  return size >= 1e4 ? x.toFixed(0) : size && size < 1e-4 ? x.toExponential(3) : x.toPrecision(4);
+}
 
 // An array of the run: its numbers from base64, and at(i, j, ...) for an entry or a row of them.
 function array({ type, shape, data }) {
@@ -64,7 +67,10 @@ function choose(change) {
   for (const [id, key] of [["choose-token", "token"], ["choose-attention-block", "block"],
                            ["choose-mlp-block", "block"], ["choose-head", "head"]])
     $(id).querySelector(`[value="${state[key]}"]`).checked = true;
-  if ("block" in change) drawMaps();
+  if ("block" in change) {
+    drawMaps();
+    if (boxes.some(box => box.open)) boxes[state.block].open = true;    // which closes the other
+  }
   if ("head" in change) drawAttention();
   show(state.token);
 }
@@ -82,6 +88,7 @@ function show(t) {
 // The flow
 
 const inside = $("inside");
+const boxes = all(".block > details");
 const norm = (name, t) => `norm ${number(norms[name].at(norms[name].shape[0] > 1 ? state.block : 0, t))}`;
 
 function likeliest(point, t) {
@@ -106,7 +113,7 @@ function showReadings(t) {
 }
 
 // The steps inside of a block are there once, and move to the block that is opened.
-all(".block > details").forEach((details, block) => details.addEventListener("toggle", () => {
+boxes.forEach((details, block) => details.addEventListener("toggle", () => {
   if (!details.open) return;
   details.append(inside);
   inside.querySelector(".flat .name").textContent = `h.${block}`;
@@ -291,8 +298,8 @@ function distribution(temperature, topK, topP) {
     weights.push(weight);
   }
   const total = weights.reduce((a, b) => a + b);
-  let kept = 0, mass = 0;
-  while (kept < weights.length && (kept === 0 || mass < topP * total)) mass += weights[kept++];
+  let kept = 1, mass = weights[0];
+  while (kept < weights.length && (topP === 1 || mass < topP * total)) mass += weights[kept++];
   return weights.slice(0, kept).map(weight => weight / mass);
 }
 

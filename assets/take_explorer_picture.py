@@ -1,0 +1,24 @@
+"""Take explorer.png, the README's picture of the explorer, with a browser.
+
+    pip install -e '.[browser]' && python assets/take_explorer_picture.py
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+import gpt2np
+from gpt2np.explorer import write_page
+
+with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+    write_page(f"{folder}/page.html", gpt2np.load())
+    browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
+    page = browser.new_page(viewport={"width": 1000, "height": 1330}, device_scale_factor=1.5)
+    page.goto(Path(folder, "page.html").as_uri())
+    page.locator("[id='h.1'] > summary").click()
+    page.locator("[id='attn.scores'] > summary").click()
+    page.mouse.move(0, 0)
+    page.screenshot(path=Path(__file__).with_name("explorer.png"), full_page=False)
+    browser.close()
