@@ -85,8 +85,8 @@ def generate(
     stop_at_eot : bool
         Whether ``<|endoftext|>`` ends the completion; it is not part of ``text`` then.
     lookup : int, optional
-        Speed up text that repeats itself with drafts of up to so many tokens (8 to 16 serve
-        well): see `gpt2np.lookup`. Greedy completions stay as they are; sampled ones keep their
+        Speed up text that repeats itself with drafts of up to so many tokens (15 serve well):
+        see `gpt2np.lookup`. Greedy completions stay as they are; sampled ones keep their
         distribution, but not what a seed gives. Several completions are made one by one.
     on_full : {"refuse", "slide"}
         What to do if the prompt and `max_new_tokens` are more than the model's context. "slide"

@@ -81,12 +81,17 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
     """x W, as one matrix product of all rows.
 
     Up to three rows are multiplied one by one: BLAS copies W for a product of matrices, which
-    takes longer than reading it three times.
+    takes longer than reading it three times. A few more are filled up to a multiple of eight,
+    which BLAS's kernels take at a time: what is left over takes them longer than eight.
     """
     rows = x.reshape(-1, 1, x.shape[-1])
-    if len(rows) > 3:
+    n = len(rows)
+    if n > 3:
         rows = rows[:, 0]
-    y: Array = rows @ W
+    if 3 < n < 16 and n % 8:
+        rows = np.zeros((n + -n % 8, rows.shape[1]), x.dtype)
+        rows[:n] = x.reshape(n, -1)
+    y: Array = (rows @ W)[:n]
     return y.reshape(*x.shape[:-1], W.shape[1])
 
 
