@@ -181,7 +181,8 @@ COMPONENTS = (
         "-1e10, which comes to the same.",
         "src/model.py lines 58-66, attention_mask; lines 83-96, attn", "GPT2Attention.scaling",
         ATTENTION_PAPER,
-        "gpt2np.layers:attend", flops="2*B*H*T*S*K + B*H*T*S", per_layer=1, also=("scores", "mask"),
+        "gpt2np.layers:attention_scores", flops="2*B*H*T*S*K + B*H*T*S", per_layer=1,
+        also=("scores", "mask"),
     ),
     Component(
         "attn.pattern", "attention pattern", "[B, H, T, S]", "[B, H, T, S]",

@@ -1,7 +1,7 @@
 """A small GPT-2 written by itself, with faults to switch on: what the checks are tried on.
 
-It shares no code with the package, and keeps its activations under Hugging Face's names. One fault
-at a time is named by a keyword of `run`, and holds in all blocks.
+It shares no code with the package, and keeps its activations under Hugging Face's names. A fault,
+or several with " + " between, holds in all blocks.
 """
 
 import math
@@ -11,24 +11,28 @@ import numpy as np
 
 class FaultyGPT2:
     def __init__(self, weights, n_head, fault="", epsilon=1e-5, past=None):
-        self.w, self.n_head, self.fault, self.epsilon = weights, n_head, fault, epsilon
+        self.w, self.n_head, self.epsilon = weights, n_head, epsilon
+        self.faults = fault.split(" + ")
         self.past = past  # keys and values [L, B, H, N, K]
         self.seen = {}
         self.random = np.random.default_rng(0)
 
     def keep(self, name, array):
-        if self.fault == f"half {name}":
+        if self.has(f"half {name}"):
             array = array.astype(np.float16).astype(array.dtype)
         self.seen[name] = array
         return array
 
     def has(self, fault):
-        return self.fault == fault
+        return fault in self.faults
+
+    def chosen(self, by_fault, otherwise):
+        return next((by_fault[fault] for fault in self.faults if fault in by_fault), otherwise)
 
     def run(self, ids):
         w, T = self.w, ids.shape[1]
         first = 0 if self.past is None or self.has("positions restart") else self.past.shape[4]
-        first += {"positions from 1": 1, "positions from 2": 2}.get(self.fault, 0)
+        first += self.chosen({"positions from 1": 1, "positions from 2": 2}, 0)
         tokens = ids + self.has("ids plus one")
         x = self.keep("wte", w["wte.weight"][tokens % len(w["wte.weight"])])
         if self.has("embeddings scaled"):
@@ -38,10 +42,10 @@ class FaultyGPT2:
         if self.has("no positions"):
             wpe = self.keep("wpe", np.zeros_like(wpe))
         x = self.keep("drop", self.drop(x + wpe))
-        layers = sum(name.endswith("ln_1.weight") for name in w)
+        layers = sum(name.endswith("ln_1.weight") for name in w) - self.has("no last block")
         for i in range(layers):
             x = self.block(x, i)
-        h = self.norm("ln_f", x)
+        h = self.keep("ln_f", x) if self.has("no final norm") else self.norm("ln_f", x)
         self.keep("logits", self.head(h))
         return self.seen
 
@@ -71,16 +75,21 @@ class FaultyGPT2:
             layers = sum(n.endswith("ln_1.weight") for n in self.w)
             of = f"h.{sorted(map(str, range(layers)))[i]}.ln_1"
         epsilon = 1e-3 if self.has("epsilon") else self.epsilon
-        mean = 0 if self.has("no mean") else x.sum(-1, keepdims=True) / D
-        variance = ((x - mean) ** 2).sum(-1, keepdims=True) / (D - self.has("variance n - 1"))
-        if self.has("epsilon outside"):
+        rms = self.has("RMSNorm")
+        mean = 0 if rms or self.has("no mean") else x.sum(-1, keepdims=True) / D
+        divisor = D - self.chosen({"variance n - 1": 1, "torch.std": 1}, 0)
+        variance = ((x - mean) ** 2).sum(-1, keepdims=True) / divisor
+        if self.has("epsilon outside") or self.has("torch.std"):
             y = (x - mean) / (np.sqrt(variance) + x.dtype.type(epsilon))
         else:
             y = (x - mean) / np.sqrt(variance + x.dtype.type(epsilon))
+        gain, bias = self.w[f"{of}.weight"], self.w[f"{of}.bias"]
+        if self.has("gain and bias exchanged"):
+            gain, bias = bias, gain
         if not self.has("no gain"):
-            y = y * self.w[f"{of}.weight"]
-        if not self.has("no norm bias"):
-            y = y + self.w[f"{of}.bias"]
+            y = y * gain
+        if not (rms or self.has("no norm bias")):
+            y = y + bias
         return self.keep(name, x if self.has("no norm") else y)
 
     def linear(self, name, x):
@@ -95,6 +104,10 @@ class FaultyGPT2:
 
     def block(self, x, i):
         h = f"h.{i}"
+        if self.has("norm after attention"):
+            x = self.keep(f"{h}.resid_mid", self.norm(f"{h}.ln_1", x + self.attention(x, i)))
+            act = self.keep(f"{h}.mlp.act", self.gelu(self.linear(f"{h}.mlp.c_fc", x)))
+            return self.keep(h, self.norm(f"{h}.ln_2", x + self.linear(f"{h}.mlp.c_proj", act)))
         attended = self.drop(self.attention(self.norm(f"{h}.ln_1", x), i))
         if self.has("residual after norm"):
             mid = self.seen[f"{h}.ln_1"] + attended
@@ -115,7 +128,7 @@ class FaultyGPT2:
             "erf gelu":     lambda: x / 2 * (1 + erf(x / math.sqrt(2))),
         }  # fmt: skip
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        return forms.get(self.fault, lambda: x / 2 * (1 + np.tanh(inner)))()
+        return self.chosen(forms, lambda: x / 2 * (1 + np.tanh(inner)))()
 
     def attention(self, x, i):
         H, name = self.n_head, f"h.{i}.attn"
@@ -161,10 +174,10 @@ class FaultyGPT2:
 
     def scores(self, q, k):
         (_, H, T, K), S = q.shape, k.shape[2]
-        scale = {"unscaled": 1, "scaled by D": H * K, "scaled by K": K * K}.get(self.fault, K)
+        scale = self.chosen({"unscaled": 1, "scaled by D": H * K, "scaled by K": K * K}, K)
         scores = q @ k.swapaxes(2, 3) / q.dtype.type(math.sqrt(scale))
         diagonal = S - T + 1
-        diagonal += {"mask sees next": 1, "mask hides itself": -1}.get(self.fault, 0)
+        diagonal += self.chosen({"mask sees next": 1, "mask hides itself": -1}, 0)
         if self.has("mask from the left"):
             diagonal = 1
         if self.has("no mask"):

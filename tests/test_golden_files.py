@@ -254,11 +254,12 @@ def test_llmc_layout(written, model):
 
 def test_command_records_the_small_model(tmp_path, capsys):
     out = tmp_path / "g.npz"
-    assert main(["golden", "record", "--weights", "tiny", str(tmp_path / "w"), str(out)]) == 0
+    assert main(["golden", "record", "--weights", "tiny", str(out)]) == 0
     assert f"{out}: 36 arrays of 12 tokens" in capsys.readouterr().out
     golden = read(out)
     assert np.array_equal(golden.arrays["logits"], record(tiny_model(), IDS).arrays["logits"])
-    argv = ["golden", "record", "--model", str(tmp_path / "w" / "huggingface"), "--ids", "3,1 4",
+    tiny = str(tmp_path / "g-weights" / "huggingface")
+    argv = ["golden", "record", "--model", tiny, "--ids", "3,1 4",
             "--points", "h.0", "--points", "ln_f", "--cache-split", "2", "--new", "1",
             "--dtype", "float64", "--with-weights", str(tmp_path / "again")]  # fmt: skip
     assert main(argv) == 0
@@ -269,19 +270,27 @@ def test_command_records_the_small_model(tmp_path, capsys):
     assert "h.1" not in again.arrays
 
 
-def test_command_only_writes_weights(tmp_path, capsys):
-    assert main(["golden", "record", "--weights", "tiny", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
+def test_command_writes_weights_in_three_layouts(tmp_path, capsys):
+    assert main(["golden", "record", str(tmp_path / "g"), "--weights", "tiny"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    weights = tmp_path / "g-weights"
+    assert lines[:3] == [
+        str(weights / "huggingface"), str(weights / "openai"),
+        str(weights / "llm.c" / "model.bin"),
+    ]
+    assert np.load(tmp_path / "g" / "logits.npy").shape == (1, 12, 20)
+    with np.load(weights / "openai" / "model.npz") as openai:
+        for name in ("huggingface", "llm.c/model.bin"):
+            assert np.array_equal(gpt2np.load(weights / name).params.wte, openai["model/wte"])
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--ids", "1"], "nowhere to write to"),
         (["out.npz"], "give --text or --ids"),
         (["--text", "a", "--ids", "1", "out.npz"], "not both"),
-        (["--weights", "large", "w", "out.npz"], "the model that can be written is called tiny"),
-        (["--weights", "tiny", "w", "--model", "gpt2", "out.npz"], "not both"),
+        (["--weights", "large", "out.npz"], "the model that can be written is called tiny"),
+        (["--weights", "tiny", "--model", "gpt2", "out.npz"], "not both"),
         (["--text", "a", "out.pt"], "activations are written to"),
     ],
 )

@@ -209,3 +209,66 @@ def test_steering(params):
     until = names.index("h.1") + 1
     assert all(np.array_equal(plain[name], steered[name]) for name in names[:until])
     assert not any(np.array_equal(plain[name], steered[name]) for name in names[until:])
+
+
+def scaled_columns(params, name, columns, factor):
+    """The same weights, but for some columns of a linear map."""
+    weight, bias = params[f"{name}.weight"].copy(), params[f"{name}.bias"].copy()
+    weight[:, columns] *= factor
+    bias[columns] *= factor
+    return Params(CONFIG, {**params, f"{name}.weight": weight, f"{name}.bias": bias})
+
+
+@pytest.mark.parametrize(
+    ("point", "part"), [("attn.q", 0), ("attn.k", 1), ("attn.v", 2), ("attn.scores", 0)]
+)
+def test_what_replaces_queries_keys_values_and_scores(point, part):
+    """Twice the array is twice the columns of c_attn that make it, or for scores the queries."""
+    params = random_params(CONFIG, 7, np.float64)
+    ours = forward(params, IDS, probe=lambda n, a: a * 2 if n == f"h.1.{point}" else None)
+    other = scaled_columns(params, "h.1.attn.c_attn", slice(24 * part, 24 * (part + 1)), 2)
+    theirs = forward(other, IDS)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+    assert not np.allclose(ours, forward(params, IDS), atol=1e-3)
+
+
+def test_what_replaces_a_pattern():
+    """Where each position sees itself alone, attention is a linear map of its own values."""
+    params = random_params(CONFIG, 7, np.float64)
+    trace = Trace()
+
+    def probe(name, array):
+        trace(name, array)
+        return np.broadcast_to(np.eye(9), array.shape) if name == "h.1.attn.pattern" else None
+
+    logits = forward(params, IDS, probe=probe)
+    np.testing.assert_allclose(trace["h.1.attn.z"], trace["h.1.attn.v"].swapaxes(1, 2))
+    assert not np.allclose(logits, forward(params, IDS), atol=1e-3)
+
+
+@pytest.mark.parametrize("point", ["resid_mid", "", "attn.c_proj", "mlp.c_proj"])
+def test_what_is_added_to_the_stream(point):
+    """A vector added anywhere to the stream is one added to the bias of what writes there."""
+    params = random_params(CONFIG, 7, np.float64)
+    vector = np.random.default_rng(0).normal(size=24)
+    name = f"h.1.{point}".strip(".")
+    ours = forward(params, IDS, probe=lambda n, a: a + vector if n == name else None)
+    writer = "mlp.c_proj" if point in ("", "mlp.c_proj") else "attn.c_proj"
+    bias = f"h.1.{writer}.bias"
+    theirs = forward(Params(CONFIG, {**params, bias: params[bias] + vector}), IDS)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+    assert not np.allclose(ours, forward(params, IDS), atol=1e-3)
+
+
+def test_logits_that_a_probe_returns_are_what_forward_gives(params):
+    edited = np.arange(31, dtype=np.float32)
+    logits = forward(params, IDS, probe=lambda n, a: a * 0 + edited if n == "logits" else None)
+    assert np.array_equal(logits, np.broadcast_to(edited, (2, 9, 31)))
+
+
+def test_a_replacement_keeps_shape_and_dtype(params):
+    with pytest.raises(InputError, match=r"shape \[24\] for h.0.ln_1, which has \[2, 9, 24\]"):
+        forward(params, IDS, probe=lambda n, a: np.zeros(24) if n == "h.0.ln_1" else None)
+    doubles = forward(params, IDS, probe=lambda n, a: a.astype(np.float64) if n == "wte" else None)
+    assert doubles.dtype == np.float32
+    assert np.array_equal(doubles, forward(params, IDS, probe=lambda n, a: None))

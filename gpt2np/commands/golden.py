@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from gpt2np.commands import add_model_options, load_model, text
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", nargs="?",
+    parser.add_argument("out", metavar="OUT",
                         help="a .npz or .safetensors file, or a folder of .npy files")
     add_model_options(parser)
     parser.add_argument("--text", type=text, metavar="T", help="the text to read")
@@ -39,9 +40,10 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
                         help="how many tokens to continue with, greedily (16)")
     parser.add_argument("--with-weights", action="store_true",
                         help="keep the weights too, so that check can tell causes by itself")
-    parser.add_argument("--weights", nargs=2, metavar=("tiny", "DIR"),
-                        help="write a small random model in Hugging Face's, OpenAI's and llm.c's "
-                             "layouts to DIR, and record that one")  # fmt: skip
+    parser.add_argument("--weights", metavar="tiny",
+                        help="record a small random model, and write its weights as well, in "
+                             "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
+                             "OUT-weights")  # fmt: skip
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -84,10 +86,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _record(args: argparse.Namespace) -> None:
     model = _tiny(args) if args.weights else None
-    if args.out is None:
-        if model is None:
-            raise InputError("nowhere to write to: name a .npz or .safetensors file or a folder")
-        return
     if args.text is not None and args.ids is not None:
         raise InputError("give --text or --ids, not both")
     prompt: Any = args.ids if args.text is None else args.text
@@ -106,12 +104,12 @@ def _record(args: argparse.Namespace) -> None:
 
 
 def _tiny(args: argparse.Namespace) -> Model:
-    kind, folder = args.weights
-    if kind != "tiny":
-        raise InputError(f"--weights {kind}: the model that can be written is called tiny")
+    if args.weights != "tiny":
+        raise InputError(f"--weights {args.weights}: the model that can be written is called tiny")
     if args.model is not None:
         raise InputError("give --model or --weights, not both")
     model = tiny_model(args.dtype)
-    for path in write_weights(model, folder):
+    out = Path(args.out)
+    for path in write_weights(model, out.with_name(f"{out.stem}-weights")):
         print(path)
     return model

@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from gpt2np.cache import KVCache
-from gpt2np.golden.faults import ANYWHERE, FAULTS, NORMS, QKV
+from gpt2np.golden.faults import ANYWHERE, FAULTS, ORDER, QKV
+from gpt2np.golden.faulty import another_head, factor
 from gpt2np.golden.measure import aligned, measure
 from gpt2np.golden.names import flow_order, kind_and_block
 from gpt2np.golden.site import Run, Site
@@ -48,8 +49,9 @@ def find_causes(
         return []
     run = replace(run, at={**run.at, "mine": pair[0]})
     limit = min(rtol, measure(point, *pair).relative / 4)
+    site = Site(run, point, pair[1])
     for candidates in (_at_the_point(run, mine, point), _before_it(run, point, agreeing),
-                       _anywhere(Site(run, point, pair[1]))):  # fmt: skip
+                       _anywhere(site), _at_last(site, agreeing)):  # fmt: skip
         distances = {
             cause: max(distance, limit / 20)  # what is nearer than that is so by chance
             for cause, activations in candidates
@@ -76,7 +78,7 @@ def _distance(mine: Mapping[str, Array], activations: dict[str, Callable[[], Arr
 def _at_the_point(run: Run, mine: Mapping[str, Array], point: str) -> Candidates:
     kind, i = kind_and_block(point)
     for points, faults in FAULTS.items():
-        if kind in points.split():
+        if kind in points.split() and points != ORDER:
             # One cut makes q, k and v.
             here = [p for p in (k.format(i=i) for k in points.split()) if p in mine and p in run.at]
             here = here if points == QKV else [point]
@@ -94,26 +96,50 @@ def _before_it(run: Run, point: str, agreeing: list[str]) -> Candidates:
     between = {
         kind_and_block(p)[0]: p
         for p in reversed(point_names(params.config))
-        if p not in agreeing and flow_order(after) < flow_order(p) < flow_order(point)
+        if p not in agreeing and flow_order(after) < flow_order(p) <= flow_order(point)
     }
+    own, _ = kind_and_block(point)
     for points, faults in FAULTS.items():
-        # LayerNorm is one function, and one cut makes q, k and v; linear maps err one by one.
-        for kinds in [points] if points in (NORMS, QKV) else points.split():
-            first = next((between[kind] for kind in kinds.split() if kind in between), None)
-            if first is not None:
-                for cause, compute in faults.items():
-                    activation = partial(replay, run, params, compute, kinds, after, point)
-                    yield f"{cause}, at {first}", {point: activation}
+        kinds = [kind for kind in points.split() if kind in between]
+        # At all of them, as where LayerNorm is one function; or at one, as where it is forgotten.
+        alone = [[kind] for kind in kinds if points != QKV and len(kinds) > 1]
+        for where in (where for where in (kinds, *alone) if where not in ([], [own])):
+            place = _listed([between[kind] for kind in where[: 1 if points == QKV else None]])
+            for cause, compute in faults.items():
+                activation = partial(replay, run, params, compute, where, after, point)
+                yield f"{cause}, at {place}", {point: activation}
+
+
+def _listed(names: list[str]) -> str:
+    """Write a list out.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def _anywhere(site: Site) -> Candidates:
     for cause, compute in ANYWHERE.items():
         yield cause, {site.point: partial(compute, site)}
+    by = factor(site["mine"], site.clean)
+    yield f"it is multiplied by {by:.4g}", {site.point: lambda: site.clean * by}
+
+
+def _at_last(site: Site, agreeing: list[str]) -> Candidates:
+    """Where nothing else is left: logits are made of ln_f and the head alone."""
+    if site.point == "logits" and site.clean.ndim == 3:
+        B, T, _ = site.clean.shape
+        enough = site.config.n_embd < B * T  # positions, so that not any logits fit a matrix
+        if "ln_f" in agreeing or enough:
+            yield ("the head is another matrix: it is not tied to wte",
+                   {"logits": partial(another_head, site)})  # fmt: skip
 
 
 def replay(
-    run: Run, params: Params, fault: Callable[[Site], Array], kinds: str, after: str, until: str
-) -> Array:
+    run: Run, params: Params, fault: Callable[[Site], Array], kinds: list[str], after: str,
+    until: str,
+) -> Array:  # fmt: skip
     """Compute an activation with a fault in all points of some kinds that follow a given one."""
     cache = refilled_cache(params, run)
     at: dict[str, Array] = {}
@@ -121,7 +147,7 @@ def replay(
 
     def probe(name: str, array: Array) -> Array:
         kind, _ = kind_and_block(name)
-        if kind in kinds.split() and flow_order(name) > flow_order(after):
+        if kind in kinds and flow_order(name) > flow_order(after):
             array = fault(Site(live, name, array)).astype(array.dtype)
         at[name] = array
         return array

@@ -97,16 +97,32 @@ def check(
     first = next((row for row in rows if not row.same), None)
     if first is None or first.distance is None:
         return Report(rows, (), tuple(notes))
+    if first.point == "ids":
+        return Report(rows, (), tuple(notes), "none sought: these are runs on different ids")
     run = reference_run(theirs, points, points.get("ids", ours.get("ids")), model)
     point, recorded = first.point, points[first.point]
     run = replace(run, at={point: recorded, **run.at})
     pair = aligned(point, recorded, run.at[point])
     if pair is None or measure(point, *pair).relative > first.rtol:
-        notes.append(f"no cause sought: {theirs.name} is not a run of the model given")
-        return Report(rows, (), tuple(notes))
+        advice = f"none sought: {theirs.name} is not a run of the model given"
+        return Report(rows, (), tuple(notes), advice)
     agreeing = [row.point for row in rows[: rows.index(first)]]
     causes = find_causes(run, ours, point, agreeing, first.rtol)
-    return Report(rows, tuple(causes), tuple(notes))
+    advice = "" if causes else _advice(run, ours, point, agreeing)
+    return Report(rows, tuple(causes), tuple(notes), advice)
+
+
+def _advice(run: Run, mine: Mapping[str, Array], point: str, agreeing: list[str]) -> str:
+    """What to do where no known fault makes the difference."""
+    after = flow_order(agreeing[-1]) if agreeing else flow_order("ids")
+    between = [p for p in run.at if after < flow_order(p) < flow_order(point) and p not in mine]
+    between.sort(key=flow_order)
+    if not run.params:
+        return ("none found, but most need the weights: give --model, or record theirs with "
+                "--with-weights")  # fmt: skip
+    if between:
+        return f"none that is known does this alone; record what comes before: {_some(between)}"
+    return "none that is known; what it is made of agrees, as far as it was compared"
 
 
 class _Judge:

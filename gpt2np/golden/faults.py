@@ -14,7 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from gpt2np.golden.faulty import (
-    another_head,
+    branch,
     columns,
     columns_by_head,
     cut,
@@ -26,8 +26,10 @@ from gpt2np.golden.faulty import (
     masked_late,
     misread,
     misread_back,
-    multiplied,
     norm,
+    norm_after_attention,
+    norm_afterwards,
+    onto_norm,
     positions,
     scores,
     shifted,
@@ -38,6 +40,7 @@ from gpt2np.golden.faulty import (
     to_float16,
     tokens,
     unmasked,
+    without_last_block,
 )
 from gpt2np.golden.site import Site
 from gpt2np.layers import gelu_erf, gelu_tanh, log_softmax, softmax
@@ -78,6 +81,8 @@ FORMULAS = {
 NORMS = "h.{i}.ln_1 h.{i}.ln_2 ln_f"
 LINEAR = "h.{i}.attn.c_attn h.{i}.attn.c_proj h.{i}.mlp.c_fc h.{i}.mlp.c_proj"
 QKV = "h.{i}.attn.q h.{i}.attn.k h.{i}.attn.v"
+SUMS = "h.{i}.resid_mid h.{i}"
+ORDER = "h.{i}.ln_1 h.{i}.resid_mid h.{i}.ln_2 h.{i}"
 ORDERS = [order for order in permutations("qkv") if order != ("q", "k", "v")]
 EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0, 1e-7, 1e-4, 1e-3)
 
@@ -102,10 +107,24 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         "LayerNorm's bias is missing":                        partial(norm, bias=False),
         "LayerNorm's gain is missing":                        partial(norm, gain=False),
         "LayerNorm's gain and bias are missing":              partial(norm, gain=False, bias=False),
-        "LayerNorm does not take off the mean (RMSNorm)":     partial(norm, centred=False),
+        "LayerNorm's gain and bias are exchanged":            partial(norm, exchanged=True),
+        "LayerNorm does not take off the mean":               partial(norm, centred=False),
+        "LayerNorm is RMSNorm: it takes off no mean and adds no bias": (
+            partial(norm, centred=False, bias=False)
+        ),
+        "LayerNorm divides by std + epsilon, and std by n - 1, as torch.std does": (
+            partial(norm, ddof=1, outside=True)
+        ),
         "LayerNorm is left out":                              lambda s: s.input,
     },
+    ORDER: {
+        "LayerNorm comes after attention and MLP, as in the first GPT": norm_afterwards,
+    },
+    "ln_f": {
+        "the last block is left out": without_last_block,
+    },
     "h.{i}.ln_1": {
+        "LayerNorm comes after attention, not before": norm_after_attention,
         "gain and bias are those of ln_2":   partial(norm, module="h.{i}.ln_2"),
         "the weights are those of block 0":  partial(norm, module="h.0.ln_1"),
         "the blocks' weights are in the order of their names, h.10 before h.2": (
@@ -188,11 +207,11 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         ),
         "the residual is in it already": lambda s: s.x + s.clean,
     },
+    SUMS: {
+        "the residual is missing":                           branch,
+        "the residual is LayerNorm's output, not its input": onto_norm,
+    },
     "h.{i}.resid_mid": {
-        "the residual is missing": lambda s: s["h.{i}.attn.c_proj"],
-        "the residual is ln_1's output, not its input": (
-            lambda s: s["h.{i}.ln_1"] + s["h.{i}.attn.c_proj"]
-        ),
         "dropout is on: it is for training": (
             lambda s: dropped_branch(s, "h.{i}.attn.c_proj", onto=s.x)
         ),
@@ -209,10 +228,6 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         "the residual is in it already": lambda s: s["h.{i}.resid_mid"] + s.clean,
     },
     "h.{i}": {
-        "the residual is missing": lambda s: s["h.{i}.mlp.c_proj"],
-        "the residual is ln_2's output, not its input": (
-            lambda s: s["h.{i}.ln_2"] + s["h.{i}.mlp.c_proj"]
-        ),
         "the residual is the block's input, without attention": (
             lambda s: s.x + s["h.{i}.mlp.c_proj"]
         ),
@@ -240,6 +255,4 @@ ANYWHERE: dict[str, Callable[[Site], Array]] = {
     "dropout is on: it is for training": lambda s: dropped_out(s["mine"], s.clean),
     "what belongs to a position stands at the next one":   partial(shifted, by=1),
     "what belongs to a position stands at the one before": partial(shifted, by=-1),
-    "it is multiplied by a factor":      lambda s: multiplied(s["mine"], s.clean),
-    "the head is another matrix: it is not tied to wte":   another_head,
 }  # fmt: skip

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
+from gpt2np.golden.names import kind_and_block
 from gpt2np.golden.site import Site
 from gpt2np.layers import softmax
-from gpt2np.params import Array
+from gpt2np.model import scoped, self_attention
+from gpt2np.params import Array, Params
 
 
 def tokens(s: Site, shift: int) -> Array:
@@ -24,8 +26,8 @@ def positions(s: Site, first: int) -> Array:
 
 def norm(
     s: Site, *, epsilon: float | None = None, ddof: int = 0, outside: bool = False,
-    centred: bool = True, gain: bool = True, bias: bool = True, module: str = "",
-    x: Array | None = None,
+    centred: bool = True, gain: bool = True, bias: bool = True, exchanged: bool = False,
+    module: str = "", x: Array | None = None,
 ) -> Array:  # fmt: skip
     """LayerNorm, of which each part can be another one."""
     x = s.input if x is None else x
@@ -34,8 +36,46 @@ def norm(
         x = x - x.mean(-1, keepdims=True)
     variance = (x * x).sum(-1, keepdims=True) / (x.shape[-1] - ddof)
     x = x / (variance**0.5 + epsilon if outside else (variance + epsilon) ** 0.5)
-    x = x * s.parameter("weight", module) if gain else x
-    return x + s.parameter("bias", module) if bias else x
+    g, b = s.parameter("weight", module), s.parameter("bias", module)
+    g, b = (b, g) if exchanged else (g, b)
+    x = x * g if gain else x
+    return x + b if bias else x
+
+
+def norm_afterwards(s: Site) -> Array:
+    """A block of the first GPT: LayerNorm of what attention and MLP have been added to."""
+    match kind_and_block(s.point)[0]:
+        case "h.{i}.resid_mid":
+            return norm(s, x=s.clean, module="h.{i}.ln_1")
+        case "h.{i}":
+            return norm(s, x=s.clean, module="h.{i}.ln_2")
+    return s.input
+
+
+def norm_after_attention(s: Site) -> Array:
+    """LayerNorm of the stream and of what attention, which got it as it was, adds to it."""
+    if s.run.held or not isinstance(s.run.params, Params):
+        raise KeyError("the attention of the block")
+    attention = s.run.params.blocks[s.i].attn
+    return norm(s, x=s.x + self_attention(s.x, attention, s.i, s.config, None, scoped(None)))
+
+
+def onto_norm(s: Site) -> Array:
+    """A residual stream that goes on from LayerNorm's output, and not from its input."""
+    if s.point.endswith("resid_mid"):
+        return s["h.{i}.ln_1"] + s["h.{i}.attn.c_proj"]
+    return s["h.{i}.ln_2"] + s["h.{i}.mlp.c_proj"]
+
+
+def branch(s: Site) -> Array:
+    """What a residual stream would be without what it goes on from."""
+    return s["h.{i}.attn.c_proj" if s.point.endswith("resid_mid") else "h.{i}.mlp.c_proj"]
+
+
+def without_last_block(s: Site) -> Array:
+    """The final LayerNorm of what goes into the last block."""
+    i = s.config.n_layer - 2
+    return norm(s, x=s[f"h.{i}" if i >= 0 else "embed"])
 
 
 def linear(
@@ -127,11 +167,10 @@ def heads_unmoved(z: Array) -> Array:
 
 
 def another_head(s: Site) -> Array:
-    """ln_f times the matrix that fits my logits best, where positions are many enough to tell."""
-    h, mine = (x.reshape(-1, x.shape[-1]) for x in (s["ln_f"], s["mine"]))
-    if s.point != "logits" or len(h) <= h.shape[-1] or len(h) != len(mine):
-        return s.clean
-    return (h @ np.linalg.lstsq(h, mine)[0]).reshape(s.clean.shape)
+    """ln_f times the matrix that fits my logits best; any do where positions are few."""
+    h, mine = (x.reshape(-1, x.shape[-1]).astype(float) for x in (s["ln_f"], s["mine"]))
+    logits: Array = h @ np.linalg.lstsq(h, mine)[0]
+    return logits.reshape(s.clean.shape)
 
 
 def to_float16(x: Array) -> Array:
@@ -166,7 +205,7 @@ def dropped_out(mine: Array, clean: Array) -> Array:
     kept = (mine != 0) & (clean != 0)
     if kept.sum() == np.count_nonzero(clean):
         return clean
-    return np.where(kept, multiplied(np.where(kept, mine, np.nan), clean), 0)
+    return np.where(kept, clean * factor(np.where(kept, mine, np.nan), clean), 0)
 
 
 def dropped_branch(s: Site, branch: str, onto: Array) -> Array:
@@ -184,9 +223,8 @@ def shifted(s: Site, by: int) -> Array:
     return moved
 
 
-def multiplied(mine: Array, clean: Array) -> Array:
-    """The reference times the factor that brings it nearest to mine, where mine is a number."""
+def factor(mine: Array, clean: Array) -> float:
+    """What brings the reference nearest to mine, where mine is a number."""
     seen = np.isfinite(mine) & np.isfinite(clean)
-    factor = (clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum()
-    scaled: Array = np.multiply(clean, factor)
-    return scaled
+    with np.errstate(all="ignore"):
+        return float((clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum())

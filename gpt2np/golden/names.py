@@ -27,6 +27,9 @@ ALIASES = {
     "drop":                            "embed",
     "h.{i}.attn":                      "h.{i}.attn.c_proj",
     "h.{i}.mlp":                       "h.{i}.mlp.c_proj",
+    "h.{i}.attn.attn_dropout":         "h.{i}.attn.pattern",
+    "h.{i}.attn.resid_dropout":        "h.{i}.attn.c_proj",
+    "h.{i}.mlp.dropout":               "h.{i}.mlp.c_proj",
     "lm_head":                         "logits",
     # TransformerLens's hooks. Its hook_normalized is before or after LayerNorm's gain and bias,
     # by version and settings: it is left out.

@@ -28,6 +28,7 @@ class Report:
     rows: tuple[Row, ...]  # in order of the flow
     causes: tuple[str, ...]  # of the first divergence, nearest first
     notes: tuple[str, ...]  # what was not compared
+    advice: str = ""  # why no cause is named
 
     @property
     def first(self) -> Row | None:
@@ -46,6 +47,7 @@ class Report:
                 for row in self.rows
             ],
             "notes": list(self.notes),
+            "advice": self.advice,
         }
 
     def __str__(self) -> str:
@@ -67,13 +69,9 @@ class Report:
         if row.distance is not None:
             d = row.distance
             lines.append(f"  at {list(d.where)}: mine {d.mine:.7g}, theirs {d.theirs:.7g}")
-        if self.causes:
-            lines.append(f"  cause: {self.causes[0]}")
-            lines += [f"     or: {cause}" for cause in self.causes[1:]]
-        else:
-            lines.append("  cause: none of those known; what it is made of agrees, as far as it "
-                         "was compared")  # fmt: skip
-        return lines
+        causes = self.causes or ((self.advice,) if self.advice else ())
+        heads = ["  cause: ", *["     or: "] * len(causes)]
+        return [*lines, *(f"{head}{cause}" for head, cause in zip(heads, causes, strict=False))]
 
 
 def _cells(row: Row) -> tuple[str, str, str, str, str]:

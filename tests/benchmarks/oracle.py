@@ -1,7 +1,7 @@
 """Measure how far float32 implementations are from float64, at the 124M shape with random weights;
-print a Markdown table.
+print a Markdown table, of means over several draws of weights and ids.
 
-    python tests/benchmarks/oracle.py [--positions 256] [--seed 0]
+    python tests/benchmarks/oracle.py [--positions 128] [--seeds 5]
 
 The oracle is gpt2np in float64 (tests/test_oracle.py holds it against Hugging Face's float64).
 Errors are relative to the largest number. All positions are read in one pass, and then the first
@@ -30,6 +30,7 @@ from gpt2np.config import PRESETS, Config
 from gpt2np.model import hidden, unembed
 
 Arrays = dict[str, Any]
+Errors = dict[str, dict[str, tuple[float, ...]]]  # implementation, activation: largest, RMS
 
 BY_TOKEN = 32  # positions that are read one by one
 
@@ -94,7 +95,7 @@ def implementations(params: gpt2np.Params, ids: Any) -> Iterator[tuple[str, Arra
     yield "HF transformers float32, token by token", hugging_face_by_token(params, few)
 
 
-def compare(config: Config, seed: int, T: int) -> dict[str, dict[str, tuple[float, float]]]:
+def compare(config: Config, seed: int, T: int) -> Errors:
     """Give (largest, RMS) error by implementation and activation."""
     params = gpt2np.Params.random(config, seed)
     ids = np.random.default_rng(seed).integers(config.vocab_size, size=(1, T))
@@ -107,7 +108,18 @@ def compare(config: Config, seed: int, T: int) -> dict[str, dict[str, tuple[floa
     }
 
 
-def markdown(results: dict[str, dict[str, tuple[float, float]]]) -> str:
+def mean(runs: list[Errors]) -> Errors:
+    """Average over runs what `compare` gives."""
+    return {
+        name: {
+            point: tuple(np.mean([run[name][point] for run in runs], axis=0).tolist())
+            for point in by_point
+        }
+        for name, by_point in runs[0].items()
+    }
+
+
+def markdown(results: Errors) -> str:
     points = list(next(iter(results.values())))
     lines = [
         "| " + " | ".join(["", *(f"{p}: largest error | RMS" for p in points)]) + " |",
@@ -122,15 +134,19 @@ def markdown(results: dict[str, dict[str, tuple[float, float]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--positions", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--positions", type=int, default=128)
+    parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
-    results = compare(PRESETS["gpt2"], args.seed, args.positions)
-    print(markdown(results))
-    rms = {name: by_point["logits"][1] for name, by_point in results.items()}
+    runs = [compare(PRESETS["gpt2"], seed, args.positions) for seed in range(args.seeds)]
+    print(markdown(mean(runs)))
     for how, theirs in (("", ", sdpa"), (", token by token", ", token by token")):
-        ratio = rms[f"gpt2np float32{how}"] / rms[f"HF transformers float32{theirs}"]
-        print(f"\nRMS error of gpt2np's logits over Hugging Face's{theirs}: {ratio:.2f}")
+        ratios = [
+            run[f"gpt2np float32{how}"]["logits"][1]
+            / run[f"HF transformers float32{theirs}"]["logits"][1]
+            for run in runs
+        ]
+        print(f"\nRMS error of gpt2np's logits over Hugging Face's{theirs}: "
+              f"{np.mean(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
 
 
 if __name__ == "__main__":
