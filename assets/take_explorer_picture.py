@@ -15,10 +15,11 @@ from gpt2np.explorer import write_page
 with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
     write_page(f"{folder}/page.html", gpt2np.load())
     browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
-    page = browser.new_page(viewport={"width": 1000, "height": 1330}, device_scale_factor=1.5)
+    page = browser.new_page(viewport={"width": 1000, "height": 1620},
+                            device_scale_factor=1.1, reduced_motion="reduce")
     page.goto(Path(folder, "page.html").as_uri())
     page.locator("[id='h.1'] > summary").click()
-    page.locator("[id='attn.scores'] > summary").click()
+    page.evaluate("document.querySelector('#the-flow').scrollIntoView()")
     page.mouse.move(0, 0)
-    page.screenshot(path=Path(__file__).with_name("explorer.png"), full_page=False)
+    page.screenshot(path=Path(__file__).with_name("explorer.png"))
     browser.close()

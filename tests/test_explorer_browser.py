@@ -59,7 +59,7 @@ def url(model, tmp_path_factory):
 
 @contextmanager
 def quietly(browser, url):
-    """Give a function that opens pages, which may say nothing on the console and ask for nothing."""
+    """Give a function that opens pages; they may say nothing on the console, ask for nothing."""
     contexts, said, asked, opened = [], [], [], []
 
     def open_page(address=url, **options):

@@ -232,7 +232,7 @@ const points = [...$("table-norm").tHead.rows[0].cells].slice(1).map(cell => cel
 
 // Lines over the points of the stream, one for each token.
 function drawChart({ svg: place, rows, log }) {
-  const width = place.clientWidth, height = place.clientHeight, left = 44, bottom = 20;
+  const width = place.clientWidth, height = place.clientHeight, left = 52, bottom = 20;
   const scale = log ? x => Math.log10(Math.max(x, 1e-9)) : x => x;
   const values = rows.flat().map(scale);
   const low = Math.min(...values), high = Math.max(...values, low + 1e-9);
@@ -244,7 +244,7 @@ function drawChart({ svg: place, rows, log }) {
     ...ends.flatMap(value => [
       svg("line", { class: "axis", x1: left, x2: width, y1: y(value), y2: y(value) }),
       svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" },
-          String(Number(value.toPrecision(2)))),
+          number(value)),
     ]),
     svg("text", { x: left, y: height - 2 }, "embedding"),
     svg("text", { x: width, y: height - 2, "text-anchor": "end" }, points.at(-1)),
