@@ -39,7 +39,7 @@ _ascii_pieces = re.compile(ASCII_PIECE).findall
 _chunks       = re.compile(CHUNK).findall
 
 _REMEMBERED = 1 << 17    # as many chunks at most, some 30 MB
-_SHORT      = 64         # characters; longer chunks are not remembered, longer pieces need a heap
+_SHORT      = 64         # characters; longer chunks are forgotten, longer pieces merged otherwise
 
 
 class Tokenizer:
@@ -324,29 +324,44 @@ def _merge_short(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
 
 
 def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
-    """Do the same in O(n log n): a linked list of symbols, and a heap of the pairs to merge."""
+    """Do the same in linear time: a linked list of symbols, and the places of each rank's pairs.
+
+    A merge makes pairs of later ranks, as a rule; where merges are listed out of order, the
+    places that are left of a rank wait until those of an earlier one are done.
+    """
     n = len(symbols)
     symbols.append("")    # the end; also what index -1, before the start, finds
     before = list(range(-1, n))
     after  = [*range(1, n + 1), n]
     ranks  = [rank_of.get(f"{left} {right}") for left, right in pairwise(symbols)]
     ranks.append(None)
-    # Rank and place in one number, so that the least is the next to merge.
-    heap = [rank * n + i for i, rank in enumerate(ranks) if rank is not None]
-    heapify(heap)
-    while heap:
-        rank, i = divmod(heappop(heap), n)
-        if ranks[i] != rank:
-            continue    # a merge nearby has made this another pair
-        j = after[i]
-        symbols[i] += symbols[j]
-        symbols[j], ranks[j] = "", None
-        after[i] = after[j]
-        before[after[j]] = i
-        for left in (before[i], i):
-            new = ranks[left] = rank_of.get(f"{symbols[left]} {symbols[after[left]]}")
-            if new is not None:
-                heappush(heap, new * n + left)
+    places: dict[int, list[int]] = {}
+    for i, rank in enumerate(ranks):
+        if rank is not None:
+            places.setdefault(rank, []).append(i)
+    waiting = list(places)
+    heapify(waiting)
+    while waiting:
+        lowest = heappop(waiting)
+        for done, i in enumerate(here := sorted(places.pop(lowest)), 1):
+            if ranks[i] != lowest:
+                continue    # a merge nearby has made this another pair
+            j = after[i]
+            symbols[i] += symbols[j]
+            symbols[j], ranks[j] = "", None
+            after[i] = after[j]
+            before[after[j]] = i
+            for left in (before[i], i):
+                new = ranks[left] = rank_of.get(f"{symbols[left]} {symbols[after[left]]}")
+                if new is not None:
+                    if new not in places:
+                        places[new] = []
+                        heappush(waiting, new)
+                    places[new].append(left)
+            if waiting and waiting[0] < lowest:
+                places[lowest] = here[done:]
+                heappush(waiting, lowest)
+                break
     return list(filter(None, symbols))
 
 

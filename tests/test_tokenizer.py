@@ -253,6 +253,12 @@ def test_both_ways_to_merge_agree(word, rng):
     assert _merge_long(list(word), ranks) == _merge_short(list(word), ranks)
 
 
+def test_a_merge_that_is_listed_before_its_parts_goes_first():
+    ranks = {"ab a": 0, "a b": 1}
+    for merge in (_merge_short, _merge_long):
+        assert merge(list("abab"), ranks) == ["aba", "b"]
+
+
 def test_a_hundred_thousand_bytes_in_one_piece():
     for letter in ("a", " ", "😀"):
         text = letter * (2**17 // len(letter.encode()))
