@@ -62,8 +62,8 @@ def generate(
     ----------
     model : Model
     prompt : str, token ids, or a list of either
-        An empty text starts from ``<|endoftext|>``. The prompts of a list may have any lengths:
-        nothing is padded, and each gives what it gives alone.
+        An empty text starts from ``<|endoftext|>``. The prompts of a list may have any lengths,
+        and each gives what it gives alone.
     max_new_tokens : int
         A completion has at most so many tokens.
     temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, processors
@@ -96,8 +96,8 @@ def generate(
     cache : KVCache, optional
         Continue without reading again. Of what the cache holds, what the prompt begins with is
         kept and the rest forgotten, so that the result is the same as without. Afterwards it
-        holds the prompt and the completion but for its last token, which was never read. For
-        one prompt, one sample and one beam.
+        holds the prompt and the completion but for its last token, which was never read. It has
+        to be this model's own, for one prompt, one sample and one beam.
     progress : bool
         Show a bar of the tokens generated on standard error.
     probe : callable (name, array) -> array or None, optional
@@ -342,7 +342,8 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "stop":           (_is_stop, "a text, a list of texts or None, and no text may be empty"),
     "stop_at_eot":    (lambda x: isinstance(x, bool),              "True or False"),
     "lookup":         (lambda x: x is None or is_integer(x, 0),    "an integer >= 0 or None"),
-    "on_full":        (lambda x: x in ("refuse", "slide"),         "'refuse' or 'slide'"),
+    "on_full":        (lambda x: isinstance(x, str) and x in ("refuse", "slide"),
+                       "'refuse' or 'slide'"),
     "cache":          (lambda x: x is None or isinstance(x, KVCache), "a KVCache or None"),
     "progress":       (lambda x: isinstance(x, bool),              "True or False"),
     "probe":          (lambda x: x is None or callable(x),         "a function or None"),

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 
 class Model:
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
-    Pickling one keeps only its source: whoever unpickles it opens the files again, and processes
-    on one machine share the memory that they are mapped to.
+    Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
+    process, and processes on one machine share the memory that they are mapped to.
 
     Attributes
     ----------
@@ -97,6 +98,7 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     return Model(opened.reading.params, opened.tokenizer, opened.name)
 
 
+@lru_cache(maxsize=1)  # a worker gets the model anew with every task
 def _load_again(source: str, dtype: str) -> Model:
     return load(source, dtype=dtype)
 

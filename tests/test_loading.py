@@ -432,6 +432,7 @@ def test_a_pickle_is_small_and_opens_the_files_again(folder, monkeypatch, dtype)
     assert again.config == model.config
     assert again.params.dtype == np.dtype(dtype)
     assert np.array_equal(forward(again.params, IDS), forward(model.params, IDS))
+    assert pickle.loads(data) is again  # the next task of a worker finds it open
 
 
 def test_a_pickle_of_a_model_made_by_hand_is_whole():
