@@ -24,6 +24,9 @@ function svg(tag, attributes, ...children) {
   return element;
 }
 
+// The cells of a table's rows, without those that name them.
+const cellsOf = table => [...table.tBodies[0].rows].map(row => [...row.cells].slice(1));
+
 const token = text => create("span", { className: "token", textContent: text });
 
 // Four significant digits, as figures.py prints them.
@@ -89,27 +92,32 @@ function show(t) {
 
 const inside = $("inside");
 const boxes = all(".block > details");
-const norm = (name, t) => `norm ${number(norms[name].at(norms[name].shape[0] > 1 ? state.block : 0, t))}`;
+
+function norm(name, t) {
+  const block = norms[name].shape[0] > 1 ? state.block : 0;    // outside of the blocks there is one
+  return [`norm ${number(norms[name].at(block, t))}`];
+}
 
 function likeliest(point, t) {
-  return [token(run.names[arrays.lens.at(point, t, 0)]), ` ${number(arrays.chances.at(point, t, 0))}`];
+  const id = arrays.lens.at(point, t, 0);
+  return ["next ", token(run.names[id]), ` ${number(arrays.chances.at(point, t, 0))}`];
 }
 
 const READINGS = {
   tokenizer: t => [token(run.tokens[t]), ` is ${run.ids[t]}`],
   "attn.pattern": t => [`head ${state.head}: `, ...strongest(t, 1)],
-  logits: t => ["next ", ...likeliest(L, t)],
+  logits: t => likeliest(L, t),
 };
 
 function showReadings(t) {
   for (const place of all(".reading[data-name]")) {
     const name = place.dataset.name;
-    const reading = READINGS[name] ?? (name in norms ? t => [norm(name, t)]
-      : `h.{i}.${name}` in norms ? t => [norm(`h.{i}.${name}`, t)] : null);
-    if (reading) place.replaceChildren(...reading(t));
+    const point = [name, `h.{i}.${name}`].find(point => point in norms);
+    if (name in READINGS) place.replaceChildren(...READINGS[name](t));
+    else if (point) place.replaceChildren(...norm(point, t));
   }
   for (const place of all(".reading[data-block]"))
-    place.replaceChildren("next ", ...likeliest(Number(place.dataset.block) + 1, t));
+    place.replaceChildren(...likeliest(Number(place.dataset.block) + 1, t));
 }
 
 // The steps inside of a block are there once, and move to the block that is opened.
@@ -144,9 +152,9 @@ function showGaze(t) {
     ...strongest(t, 3), ".");
   const table = $("attention-table");
   table.caption.replaceChildren("What ", token(run.tokens[t]), " takes most from, in every head");
-  [...table.tBodies[0].rows].forEach((row, block) => [...row.cells].slice(1).forEach((cell, head) => {
-    const weight = arrays.weights.at(block, head, t)[0];
-    cell.replaceChildren(token(run.tokens[arrays.nearest.at(block, head, t)[0]]),
+  cellsOf(table).forEach((cells, block) => cells.forEach((cell, head) => {
+    const weight = arrays.weights.at(block, head, t, 0);
+    cell.replaceChildren(token(run.tokens[arrays.nearest.at(block, head, t, 0)]),
                          ` ${number(weight)}`);
     cell.style.setProperty("--share", weight);
     cell.classList.toggle("chosen", block === state.block && head === state.head);
@@ -175,7 +183,7 @@ const drawPattern = (canvas, head) =>
 function drawAttention() {
   const canvas = $("attention-map").querySelector("canvas");
   drawPattern(canvas, state.head);
-  canvas.setAttribute("aria-label", `Attention pattern of block ${state.block}, head ${state.head}`);
+  canvas.ariaLabel = `Attention pattern of block h.${state.block}, head ${state.head}`;
 }
 
 function drawMaps() {
@@ -184,7 +192,7 @@ function drawMaps() {
   const canvas = $("mlp-map").querySelector("canvas"), map = arrays.mlp.at(state.block);
   const columns = arrays.mlp.shape[2];
   draw(canvas, T, columns, (t, c) => map[t * columns + c]);
-  canvas.setAttribute("aria-label", `Units of the MLP of block ${state.block}`);
+  canvas.ariaLabel = `Units of the MLP of block h.${state.block}`;
   $("mlp-largest").textContent = number(arrays.peaks.values[state.block]);
 }
 
@@ -207,7 +215,8 @@ function buildMap(place) {
 
 function markRows(t) {
   for (const map of all(".map")) map.style.setProperty("--row", t);
-  for (const rows of all(".map .rows, .map .columns, #tokens tbody, #stream tbody, #mlp tbody, #lens-table tbody"))
+  for (const rows of all(".map .rows, .map .columns, #tokens tbody, #stream tbody, #mlp tbody, "
+                         + "#lens-table tbody"))
     [...rows.children].forEach((row, i) => row.classList.toggle("current", i === t));
 }
 
@@ -224,10 +233,11 @@ function showMlp(t) {
 
 // The stream
 
-const table = id => [...$(id).tBodies[0].rows].map(
-  row => [...row.cells].slice(1).map(cell => Number(cell.textContent)));
-const charts = ["norm", "mean", "scale"].map(kind => (
-  { svg: $(`chart-${kind}`), rows: table(`table-${kind}`), log: kind !== "mean" }));
+const charts = ["norm", "mean", "scale"].map(kind => ({
+  svg: $(`chart-${kind}`),
+  rows: cellsOf($(`table-${kind}`)).map(cells => cells.map(cell => Number(cell.textContent))),
+  log: kind !== "mean",
+}));
 const points = [...$("table-norm").tHead.rows[0].cells].slice(1).map(cell => cell.textContent);
 
 // Lines over the points of the stream, one for each token.
@@ -315,8 +325,9 @@ function showSampling() {
   $("top-k-value").textContent = topK === Infinity ? "all" : topK;
   $("top-k").setAttribute("aria-valuetext", $("top-k-value").textContent);
   $("top-p-value").textContent = topP;
-  $("sampling-readout").textContent = `${p.length.toLocaleString("en")} of `
-    + `${logits.length.toLocaleString("en")} tokens can be drawn, with ${number(entropy)} bits of entropy.`;
+  const [kept, V] = [p.length, logits.length].map(n => n.toLocaleString("en"));
+  $("sampling-readout").textContent =
+    `${kept} of ${V} tokens can be drawn, with ${number(entropy)} bits of entropy.`;
   [...$("next-table").tBodies[0].rows].forEach((row, rank) => {
     row.classList.toggle("left-out", rank >= p.length);
     row.querySelector("rect").setAttribute("width", 100 * (p[rank] ?? 0));
@@ -335,8 +346,8 @@ function drawToken() {
 
 // Begin
 
-[...$("lens-table").tBodies[0].rows].forEach((row, t) => [...row.cells].slice(1).forEach(
-  (cell, point) => cell.style.setProperty("--share", arrays.chances.at(point, t, 0))));
+cellsOf($("lens-table")).forEach((cells, t) => cells.forEach((cell, point) =>
+  cell.style.setProperty("--share", arrays.chances.at(point, t, 0))));
 document.documentElement.classList.add("js");
 for (const element of all(".live")) element.hidden = false;
 for (const details of all(".numbers")) details.open = false;
