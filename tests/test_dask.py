@@ -83,7 +83,8 @@ def test_same_numbers_as_one_process(client, folder):
     there = client.scatter(model, broadcast=True)
     futures = client.map(surprisal, TEXTS, model=there)
     for text, found in zip(TEXTS, client.gather(futures), strict=True):
-        np.testing.assert_array_equal(found, surprisal(text, model))
+        # Dask gives each worker one BLAS thread, and the order of sums depends on their number.
+        np.testing.assert_allclose(found, surprisal(text, model), rtol=1e-6)
     workers = {address for where in client.who_has(futures).values() for address in where}
     assert len(workers) == 2
 
