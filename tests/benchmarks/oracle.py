@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from contenders import CTranslate2
 from huggingface import hf_model, torch
 
 import gpt2np
+from gpt2np import layers, model
 from gpt2np.config import PRESETS, Config
 from gpt2np.model import hidden, unembed
 
@@ -41,16 +43,26 @@ def ours(params: gpt2np.Params, ids: Any) -> Arrays:
     return {f"h.{params.config.n_layer - 1}": x, "logits": unembed(params, x)}
 
 
+def ours_by_torchs_blas(params: gpt2np.Params, ids: Any) -> Arrays:
+    """The same with torch's matrix products: what differs from `ours` is due to those alone."""
+
+    def product(x: Any, W: Any) -> Any:
+        return torch.matmul(torch.from_numpy(x), torch.from_numpy(W)).numpy()
+
+    with patch.object(layers, "product", product), patch.object(model, "product", product):
+        return ours(params, ids)
+
+
 def hugging_face(params: gpt2np.Params, ids: Any, attention: str) -> Arrays:
-    model, seen = hf_model(params, attention), {}
+    hf, seen = hf_model(params, attention), {}
     name = f"h.{params.config.n_layer - 1}"
 
     def keep(module: Any, inputs: Any, output: Any) -> None:
         seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
 
-    model.transformer.h[-1].register_forward_hook(keep)
+    hf.transformer.h[-1].register_forward_hook(keep)
     with torch.no_grad():
-        logits = model(torch.from_numpy(ids), use_cache=False).logits.numpy()
+        logits = hf(torch.from_numpy(ids), use_cache=False).logits.numpy()
     return {**seen, "logits": logits}
 
 
@@ -61,11 +73,11 @@ def ours_by_token(params: gpt2np.Params, ids: Any) -> Arrays:
 
 
 def hugging_face_by_token(params: gpt2np.Params, ids: Any) -> Arrays:
-    model, past, each = hf_model(params, "sdpa"), None, []
+    hf, past, each = hf_model(params, "sdpa"), None, []
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the argument's name is changing
         for id in torch.from_numpy(ids).T[..., None]:
-            output = model(id, past_key_values=past, use_cache=True)
+            output = hf(id, past_key_values=past, use_cache=True)
             past = output.past_key_values
             each.append(output.logits.numpy())
     return {"logits": np.concatenate(each, axis=1)}
@@ -86,6 +98,7 @@ def errors(array: Any, oracle: Any) -> tuple[float, float]:
 
 def implementations(params: gpt2np.Params, ids: Any) -> Iterator[tuple[str, Arrays]]:
     yield "gpt2np float32", ours(params, ids)
+    yield "gpt2np float32, torch's products", ours_by_torchs_blas(params, ids)
     yield "HF transformers float32, eager", hugging_face(params, ids, "eager")
     yield "HF transformers float32, sdpa", hugging_face(params, ids, "sdpa")
     if find_spec("ctranslate2") and params.config == PRESETS["gpt2"]:
