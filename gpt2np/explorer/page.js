@@ -242,7 +242,7 @@ const points = [...$("table-norm").tHead.rows[0].cells].slice(1).map(cell => cel
 
 // Lines over the points of the stream, one for each token.
 function drawChart({ svg: place, rows, log }) {
-  const width = place.clientWidth, height = place.clientHeight, left = 52, bottom = 20;
+  const width = place.clientWidth, height = place.clientHeight, left = 56, bottom = 20;
   const scale = log ? x => Math.log10(Math.max(x, 1e-9)) : x => x;
   const values = rows.flat().map(scale);
   const low = Math.min(...values), high = Math.max(...values, low + 1e-9);
@@ -331,7 +331,7 @@ function showSampling() {
   [...$("next-table").tBodies[0].rows].forEach((row, rank) => {
     row.classList.toggle("left-out", rank >= p.length);
     row.querySelector("rect").setAttribute("width", 100 * (p[rank] ?? 0));
-    row.cells[3].lastChild.textContent = number(p[rank] ?? 0);
+    row.cells[3].lastChild.textContent = rank < p.length ? number(p[rank]) : "0";
   });
 }
 
