@@ -75,6 +75,7 @@ def test_layer_norm_at_the_models_widths(torch, D, dtype):
     p = Affine(normal(dtype, D), normal(dtype, D, seed=1))
     theirs = torch.nn.functional.layer_norm(torch.tensor(x), (D,), *map(torch.tensor, p), 1e-5)
     assert_close(layers.layer_norm(x, p, 1e-5), theirs, 30)
+    assert_close(layers.layer_norm(x[1:2, 4:5], p, 1e-5), theirs[1:2, 4:5], 30)
 
 
 def test_layer_norm_divides_by_the_width_and_adds_epsilon_inside_the_root():
