@@ -224,6 +224,8 @@ def test_pointing_at_a_token_shows_it_for_as_long(page, tokens):
     assert reading(page, "tokenizer").startswith(f"{tokens[4]} is ")
     page.mouse.move(5, 5)
     assert page.locator("#attention-readout").text_content() == before
+    page.locator("#gaze span").nth(9).hover()
+    assert f"head 0, {tokens[9]} takes" in page.locator("#attention-readout").text_content()
 
 
 def test_pointing_at_a_row_of_a_map_shows_its_token(page, tokens):

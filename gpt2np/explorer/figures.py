@@ -173,7 +173,6 @@ def data(run: Run) -> dict[str, Any]:
         "peaks": _array(peak),
         "lens": _array(run.lens.at.astype(np.int32)),
         "chances": _array(run.lens.value),
-        "surprisal": _array(run.surprisal),
         "logits": _array(run.next_logits),
     }
 

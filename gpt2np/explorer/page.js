@@ -360,12 +360,15 @@ chooser($("choose-head"), Array.from({ length: H }, (_, h) =>
   create("canvas", { role: "img", ariaLabel: `head ${h}` })), "head");
 [$("attention-map"), $("mlp-map")].forEach(buildMap);
 $("gaze").append(...run.tokens.map(text => create("span", { textContent: text })));
-all("#choose-token label").forEach((label, t) => {
-  label.querySelector("span").style.setProperty(
-    "--share", Math.min(1, arrays.surprisal.values[t] / 20) || 0);
-  label.addEventListener("pointerenter", () => show(t));
-  label.addEventListener("pointerleave", () => show(state.token));
-});
+const bars = all("#tokens rect");
+all("#choose-token label span").forEach((span, t) =>
+  span.style.setProperty("--share", bars[t].getAttribute("width") / 100));
+for (const names of ["#choose-token label", "#gaze span", "#attention-map .rows span",
+                     "#mlp-map .rows span"])
+  all(names).forEach((name, t) => {
+    name.addEventListener("pointerenter", () => show(t));
+    name.addEventListener("pointerleave", () => show(state.token));
+  });
 
 $("top-k").max = TOP_K.length - 1;
 $("top-k").value = $("top-k").defaultValue = TOP_K.length - 1;
