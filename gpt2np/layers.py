@@ -22,6 +22,7 @@ Tap = Callable[[str, Array], Array]
 ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
 SCORE_BLOCK = 1 << 17  # attention scores
 QUERY_BLOCK = 128  # queries; their scores end at the last key that one of them sees
+SUMMED = 384  # terms of a product's sums; more keep BLAS busier, fewer are more exact
 
 
 def untapped(name: str, array: Array) -> Array:
@@ -97,16 +98,22 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
     Up to three rows are multiplied one by one: BLAS copies W for a product of matrices, which
     takes longer than reading it three times. A few more are filled up to a multiple of eight,
     which BLAS's kernels take at a time: what is left over takes them longer than eight.
+
+    BLAS adds up as many as 320 terms one after the other, and the error grows with their number.
+    So W is taken a part of its rows at a time, which for `SUMMED` of them BLAS halves.
     """
     rows = x.reshape(-1, 1, x.shape[-1])
     n = len(rows)
-    if n > 3:
-        rows = rows[:, 0]
-    if 3 < n < 16 and n % 8:
+    if n <= 3:
+        return (rows @ W).reshape(*x.shape[:-1], W.shape[1])
+    rows = rows[:, 0]
+    if n < 16 and n % 8:
         rows = np.zeros((n + -n % 8, rows.shape[1]), x.dtype)
         rows[:n] = x.reshape(n, -1)
-    y: Array = (rows @ W)[:n]
-    return y.reshape(*x.shape[:-1], W.shape[1])
+    y: Array = rows[:, :SUMMED] @ W[:SUMMED]
+    for k in range(SUMMED, len(W), SUMMED):
+        y += rows[:, k : k + SUMMED] @ W[k : k + SUMMED]
+    return y[:n].reshape(*x.shape[:-1], W.shape[1])
 
 
 def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]

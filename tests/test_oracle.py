@@ -35,17 +35,18 @@ def test_errors_of_float32_are_those_of_hugging_face():
         name: np.mean([result[name]["logits"][1] for result in results]) for name in results[0]
     }
     theirs = max(rms[f"HF transformers float32, {kind}"] for kind in ("eager", "sdpa"))
-    assert 1e-9 < rms["gpt2np float32"] <= 1.5 * theirs
+    assert 1e-9 < rms["gpt2np float32"] <= 1.1 * theirs
     # What is left when torch multiplies for both is as exact as theirs.
     assert 1e-9 < rms["gpt2np float32, torch's products"] <= 1.1 * theirs
     by_token = rms["gpt2np float32, token by token"]
-    assert 1e-9 < by_token <= 1.5 * rms["HF transformers float32, token by token"]
+    assert 1e-9 < by_token <= 1.1 * rms["HF transformers float32, token by token"]
 
 
 @pytest.mark.slow
 def test_errors_at_the_124m_shape():
     rms = {name: r["logits"][1] for name, r in oracle.compare(PRESETS["gpt2"], 0, 64).items()}
-    assert rms["gpt2np float32"] <= 1.5 * rms["HF transformers float32, eager"]
+    # 0.99 where `layers.SUMMED` was chosen; with all terms of a product at once it was 1.16.
+    assert rms["gpt2np float32"] <= 1.03 * rms["HF transformers float32, eager"]
 
 
 def test_means_over_runs():

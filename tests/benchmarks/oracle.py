@@ -25,9 +25,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from contenders import CTranslate2
 from huggingface import hf_model, torch
+from timing import restart
 
 import gpt2np
 from gpt2np import layers, model
+from gpt2np.bench import n_threads
 from gpt2np.config import PRESETS, Config
 from gpt2np.model import hidden, unembed
 
@@ -150,6 +152,7 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=128)
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
+    restart(n_threads())
     runs = [compare(PRESETS["gpt2"], seed, args.positions) for seed in range(args.seeds)]
     print(markdown(mean(runs)))
     for how, theirs in (("", ", sdpa"), (", token by token", ", token by token")):
