@@ -24,7 +24,7 @@ COMMANDS = {
     "score": "tell how likely texts are, by token or by word",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
-    "explain": "show the architecture and its exact account, or one component of it",
+    "explain": "show the architecture and its exact account, a component, or a run as a web page",
     "bench": "measure how fast a model is here, and how fast it could be",
     "info": "describe a checkpoint: its format, config, tensors and parameters",
     "golden": "record activations, and find where another implementation leaves them",
