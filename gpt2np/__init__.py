@@ -74,7 +74,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its module (PEP 562)."""
+    """Import a public name from its module, or gpt2np.golden itself (PEP 562)."""
+    if name == "golden":
+        return import_module("gpt2np.golden")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
     value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)

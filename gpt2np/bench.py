@@ -281,6 +281,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.shape and arguments.model:
         raise InputError("give --model or --shape, not both")
+    if not 0 < arguments.seconds <= 3600:
+        raise InputError(f"--seconds is {arguments.seconds}: give more than 0, at most 3600")
     with _source(arguments.shape, arguments.model) as source:
         model = load(source, dtype=arguments.dtype)
         found = bench(model, seconds=arguments.seconds, progress=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import BinaryIO
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file to write; it takes its name, and another's place, only if all goes well.
+
+    A link stays a link, to the new file. A device or a pipe is written to as it is.
 
     Examples
     --------
@@ -23,11 +27,23 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     path.read_bytes()
     b'whole'
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with fresh.open("wb") as file:
+        new = fresh.open("wb")
+    except OSError as error:  # of a name that nobody knows
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with new as file:
             yield file
+        if path.exists():
+            shutil.copymode(path, fresh)
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)

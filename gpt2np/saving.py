@@ -10,7 +10,7 @@ from typing import Any
 from gpt2np.checkpoints import safetensors
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import Model
+from gpt2np.loading import TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 
@@ -38,7 +38,7 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     CheckpointError
         A weight is too large for float16.
     InputError
-        Another dtype.
+        Another dtype; or a folder with a tokenizer, for a model without one.
 
     Examples
     --------
@@ -53,6 +53,11 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
+    if model.tokenizer is None:
+        others = [name for name in TOKENIZER_FILES if (folder / name).exists()]
+        if others:
+            raise InputError(f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
+                             "this model has none: name another folder")  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name if name.startswith("lm_head") else f"transformer.{name}": array

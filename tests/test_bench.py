@@ -183,3 +183,11 @@ def test_a_process_that_fails_is_told(folder, monkeypatch, capfd):
     with pytest.raises(InputError, match="failed"):
         bench.start(model)
     assert "no luck" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+def test_odd_times_are_refused(folder, seconds):
+    given = arguments("--model", folder)
+    given.seconds = float(seconds)
+    with pytest.raises(InputError, match="give more than 0, at most 3600"):
+        bench.run(given)

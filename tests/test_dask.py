@@ -80,8 +80,7 @@ def test_a_model_pickles_to_its_source(folder):
 
 def test_same_numbers_as_one_process(client, folder):
     model = gpt2np.load(folder)
-    there = client.scatter(model, broadcast=True)
-    futures = client.map(surprisal, TEXTS, model=there)
+    futures = client.map(surprisal, TEXTS, model=model)
     for text, found in zip(TEXTS, client.gather(futures), strict=True):
         # Dask gives each worker one BLAS thread, and the order of sums depends on their number.
         np.testing.assert_allclose(found, surprisal(text, model), rtol=1e-6)

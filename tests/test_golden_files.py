@@ -37,6 +37,17 @@ def test_holds_ids_activations_logits_and_greedy(model):
     assert len(ids) == CONFIG.n_ctx
 
 
+def test_a_folder_holds_one_recording(model, tmp_path):
+    record(model, IDS).save(tmp_path / "run")
+    with pytest.raises(InputError, match="would mix two recordings"):
+        record(model, IDS[:2]).save(tmp_path / "run")
+    assert np.array_equal(read(tmp_path / "run").arrays["ids"], [IDS])
+
+
+def test_golden_is_there_after_import_gpt2np():
+    assert gpt2np.golden.record is record
+
+
 def test_meta_says_what_it_is(model):
     meta = record(model, IDS, cache_split=3).meta
     assert meta["config"] == CONFIG.to_dict()

@@ -127,3 +127,10 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
         counted = facts["parameters"].split(" ")[0]
         assert facts["formula"].endswith(f" = {counted}")
         assert int(counted.replace(",", "")) == model_of(config).params.n_params
+
+
+def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
+    gpt2np.save(gpt2np.load(), tmp_path)
+    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+        gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
+    assert gpt2np.load(tmp_path).config == gpt2np.load().config

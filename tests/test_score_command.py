@@ -1,5 +1,6 @@
 """gpt2np score: what it writes, against the library's own answers, and how it goes on."""
 
+import argparse
 import csv
 import io
 import json
@@ -379,6 +380,32 @@ def test_a_torn_line_that_lacks_only_its_end(run, interrupted):
     part.write_bytes(whole.read_bytes()[:-1])
     assert run(texts, "-o", part, "--resume")[0] == 0
     assert same_records(records(part), records(whole))
+
+
+@pytest.mark.parametrize("notes", ["precious notes", '{"text": "to be scored"}'])
+def test_resume_leaves_other_files_alone(run, interrupted, tmp_path, notes):
+    texts = interrupted[2]
+    out = tmp_path / "notes.jsonl"
+    out.write_text(notes)
+    code, _, err = run(texts, "-o", str(out), "--resume")
+    assert code == 2
+    assert error(err) == f"{out} ends in what is not an output of this command"
+    assert out.read_text() == notes
+
+
+@pytest.mark.parametrize("more", [["--format", "csv"], ["--format", "jsonl", "--resume"]])
+def test_an_input_is_not_written_over(run, tmp_path, more):
+    file = tmp_path / "in.txt"
+    file.write_text("To be")
+    code, _, err = run(str(file), "-o", str(file), *more)
+    assert code == 2
+    assert error(err) == f"{file} is one of the files to read: give another -o OUT"
+    assert file.read_text() == "To be"
+
+
+def test_without_a_standard_output(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert not command._is_terminal(argparse.Namespace(output=None))
 
 
 def test_resume_may_begin(run, interrupted):

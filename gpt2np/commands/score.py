@@ -27,6 +27,7 @@ from gpt2np.loading import Model
 from gpt2np.scoring import Score
 
 FORMATS = ("table", "csv", "tsv", "jsonl")
+_BEGINNING = b'{"file": '  # of every record in jsonl
 BATCH = 8_000  # characters, more or less, of the texts that are scored together
 DIGITS = 5  # after the point, of every number in a file
 COLUMNS = {
@@ -142,6 +143,10 @@ def _format(args: argparse.Namespace) -> str:
         raise InputError(f"{args.output} ends in none of .csv, .tsv and .jsonl: give --format")
     if args.resume and not (args.output and form == "jsonl"):
         raise InputError("--resume goes on with an output in jsonl: give -o OUT.jsonl")
+    if args.output and os.path.exists(args.output):
+        for path in filter(os.path.exists, args.files):
+            if os.path.samefile(path, args.output):
+                raise InputError(f"{args.output} is one of the files to read: give another -o OUT")
     if form == "jsonl" and not args.resume and args.output and os.path.exists(args.output):
         raise InputError(f"{args.output} is there already: go on with it by --resume, or remove it")
     return form
@@ -200,6 +205,9 @@ def _resume(
                     f"{output}, line {number}: {name} is {record.get(name)!r}, now {value!r}; "
                     "resume with the same texts and options"
                 )
+    torn = data[whole:]
+    if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
+        raise InputError(f"{output} ends in what is not an output of this command")
     os.truncate(output, whole)
     return len(lines)
 
@@ -364,7 +372,7 @@ def _table(
 
 
 def _is_terminal(args: argparse.Namespace) -> bool:
-    return args.output is None and sys.stdout.isatty()
+    return args.output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _printable(text: str) -> str:

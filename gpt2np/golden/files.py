@@ -60,6 +60,9 @@ def write(
         safetensors.save(path, arrays, metadata={META: text} if text else {})
     elif path.suffix == "":
         path.mkdir(parents=True, exist_ok=True)
+        if any(path.glob("*.npy")):
+            raise InputError(f"{path} holds .npy files already, and would mix two recordings: "
+                             "remove them, or name another folder")  # fmt: skip
         for name, array in arrays.items():
             with replacing(path / f"{name}.npy") as file:
                 np.save(file, array, allow_pickle=False)

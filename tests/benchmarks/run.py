@@ -113,7 +113,7 @@ class Steps:
 def batch(s: Setting, size: int) -> Iterator[Row]:
     prompts = TOKENS[:size, :64]
     yield from s.compare(
-        f"decode, batch of {size}", lambda c: c.generate(prompts, s.new),
+        f"generate, batch of {size}", lambda c: c.generate(prompts, s.new),
         {"hf": 1.3, "ct2-float32": 1.0}, rounds=2, tokens=size * s.new,
     )  # fmt: skip
 
