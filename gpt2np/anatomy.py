@@ -425,6 +425,27 @@ class Ledger:
             f"[{', '.join(str(self.symbols[symbol]) for symbol in symbols)}]" for symbols in shapes
         )
 
+    def with_numbers(self, shape: str) -> str:
+        """Give a shape in symbols, and in numbers where it has any.
+
+        >>> ledger(Config(), T=5).with_numbers("ids [B, T]")
+        'ids [B, T] = [1, 5]'
+        """
+        numbers = self.numbers(shape)
+        return f"{shape} = {numbers}" if numbers else shape
+
+    def facts(self, row: Account) -> dict[str, str]:
+        """Give what a component takes, gives and costs, in words for a reader."""
+        parameters = f"{row.calculation} = {row.each:,}" if row.each else "none"
+        if row.each and row.instances > 1:
+            parameters += f"; {row.instances} of them, {row.total:,}"
+        return {
+            "in": self.with_numbers(row.component.takes),
+            "out": self.with_numbers(row.component.gives),
+            "parameters": parameters,
+            "operations": f"{row.flops:,}" if row.flops else "none",
+        }
+
 
 def ledger(config: Config, *, B: int = 1, T: int | None = None, S: int | None = None) -> Ledger:
     """Account for a model and a run of it.

@@ -128,12 +128,17 @@ def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S
     """
 
     def normalise(x: Array, out: Array | None) -> Array:
-        x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
-        np.exp(x, out=x)
+        x = exponentiate(x, out)
         x /= np.add.reduce(x, -1, keepdims=True)
         return x
 
     return by_rows(normalise, x, out)
+
+
+def exponentiate(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
+    """exp(x - max(x)) over the last axis: what softmax divides by its sum."""
+    x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
+    return np.exp(x, out=x)
 
 
 def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
@@ -249,11 +254,6 @@ def softmax_times(scores: Array, v: Array) -> Array:  # [..., T, S], [..., S, K]
 
     Overwrites the scores.
     """
-
-    def exponentiate(x: Array, out: Array | None) -> Array:
-        x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
-        return np.exp(x, out=x)
-
     weights = by_rows(exponentiate, scores, out=scores)
     z: Array = weights @ v
     z /= np.add.reduce(weights, -1, keepdims=True)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import gpt2np
 from gpt2np import generation
-from gpt2np.checkpoints import safetensors
 from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate
 from gpt2np.completion import Generation
@@ -33,8 +32,7 @@ def folder(tmp_path_factory):
     """A tiny model with a context long enough to interrupt."""
     path = tmp_path_factory.mktemp("model")
     config = Config(n_ctx=50_000, n_embd=8, n_head=2, n_layer=1)
-    safetensors.save(path / "model.safetensors", dict(Params.random(config)))
-    (path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), path)
     return str(path)
 
 
@@ -171,8 +169,7 @@ def test_what_is_not_given_is_left_to_the_library(run, folder, monkeypatch):
 
 def test_tells_that_a_text_outgrew_the_context(run, tmp_path):
     config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
     model = gpt2np.load(tmp_path)
     for n, told in ((7, 0), (8, 0), (9, 1), (30, 1)):  # the last of 1 + 8 needs no slide yet
         keywords = {"seed": 1, "max_new_tokens": n, "on_full": "slide"}
@@ -311,8 +308,7 @@ def test_interactive_tells_after_each_text_that_it_outgrew_the_context(
     run, tmp_path, monkeypatch, capsys
 ):
     config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
     told = []
 
     def type_next(prompt=""):
@@ -433,8 +429,7 @@ def test_tokenizer_of_a_model(run, folder, tmp_path):
 
 def test_model_without_a_tokenizer(run, tmp_path):
     config = Config(vocab_size=10, n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    safetensors.save(tmp_path / "model.safetensors", dict(Params.random(config)))
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
     for command in ("generate", "tokenize"):
         code, out, err = run(command, "a", "-m", str(tmp_path))
         assert (code, out) == (2, "")

@@ -1,6 +1,5 @@
 """Scoring a corpus with dask.distributed, by the README's recipe: two worker processes."""
 
-import json
 import os
 import pickle
 import re
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import gpt2np
-from gpt2np.checkpoints import safetensors
 from gpt2np.config import Config
 from gpt2np.params import Params
 
@@ -28,8 +26,7 @@ def folder(tmp_path_factory):
     """A model of 90 MB, so that a copy of its weights would show."""
     path = tmp_path_factory.mktemp("model")
     config = Config(n_ctx=64, n_embd=384, n_head=6, n_layer=2)
-    safetensors.save(path / "model.safetensors", dict(Params.random(config)))
-    (path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), path)
     return path
 
 

@@ -17,7 +17,6 @@ import pytest
 
 import gpt2np
 from gpt2np import Params, Tokenizer, scoring
-from gpt2np.checkpoints import safetensors
 from gpt2np.commands import score as command
 from gpt2np.config import Config
 
@@ -34,8 +33,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("model")
     config = Config(n_ctx=16, n_embd=8, n_head=2, n_layer=1)
     # No tokenizer: it is GPT-2's own then, which this process reads once.
-    safetensors.save(path / "model.safetensors", dict(Params.random(config)))
-    (path / "config.json").write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    gpt2np.save(gpt2np.Model(Params.random(config)), path)
     return str(path)
 
 

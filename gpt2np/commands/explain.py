@@ -80,8 +80,8 @@ def table(account: Ledger, *, markdown: bool = False) -> str:
     rows = [
         (
             f"{row.component.name}: {row.component.title}",
-            _with_numbers(row.component.takes, account),
-            _with_numbers(row.component.gives, account), row.component.formula, row.calculation,
+            account.with_numbers(row.component.takes),
+            account.with_numbers(row.component.gives), row.component.formula, row.calculation,
             str(row.instances), f"{row.total:,}",
         )
         for row in account.rows
@@ -138,17 +138,9 @@ def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
 def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
     """Lay out all that there is to know about one component."""
     component = row.component
-    parameters = "none"
-    if row.each:
-        parameters = f"{row.calculation} = {row.each:,}"
-        if row.instances > 1:
-            parameters += f"; {row.instances} of them, {row.total:,}"
     facts = {
         "formula": component.latex if latex else component.formula,
-        "in": _with_numbers(component.takes, account),
-        "out": _with_numbers(component.gives, account),
-        "parameters": parameters,
-        "operations": f"{row.flops:,}" if row.flops else "none",
+        **account.facts(row),
         "here": component.code,
         "sources": "; ".join(component.sources),
     }
@@ -156,11 +148,6 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
     for name, value in facts.items():
         lines += textwrap.wrap(value, 96, initial_indent=f"{name:<12}", subsequent_indent=" " * 12)
     return "\n".join([*lines, "", *textwrap.wrap(component.explanation, 96)])
-
-
-def _with_numbers(shape: str, account: Ledger) -> str:
-    in_numbers = account.numbers(shape)
-    return f"{shape} = {in_numbers}" if in_numbers else shape
 
 
 def _as_json(row: Account, account: Ledger) -> str:

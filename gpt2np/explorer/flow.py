@@ -96,14 +96,8 @@ def _step(row: Account, account: Ledger) -> Markup:
 def _sheet(row: Account, account: Ledger) -> Markup:
     """Tell all that the ledger knows of a component."""
     component = row.component
-    parameters = f"{row.calculation} = {row.each:,}" if row.each else "none"
-    if row.each and row.instances > 1:
-        parameters += f"; {row.instances} of them, {row.total:,}"
     facts: dict[str, Any] = {
-        "in": _with_numbers(component.takes, account),
-        "out": _with_numbers(component.gives, account),
-        "parameters": parameters,
-        "operations": f"{row.flops:,}" if row.flops else "none",
+        **account.facts(row),
         "sources": element("ul", *(element("li", source) for source in component.sources)),
     }
     pairs = (join(element("dt", name), element("dd", value)) for name, value in facts.items())
@@ -113,8 +107,3 @@ def _sheet(row: Account, account: Ledger) -> Markup:
         "div", element("div", mathml(component.latex), class_="formula", tabindex=0),
         element("p", component.explanation), element("dl", *pairs), code, class_="sheet",
     )  # fmt: skip
-
-
-def _with_numbers(shape: str, account: Ledger) -> str:
-    in_numbers = account.numbers(shape)
-    return f"{shape} = {in_numbers}" if in_numbers else shape
