@@ -1,6 +1,6 @@
 """Take explorer.png, the README's picture of the explorer, with a browser.
 
-    pip install -e '.[browser]' && python assets/take_explorer_picture.py
+pip install -e '.[browser]' && python assets/take_explorer_picture.py
 """
 
 import shutil
@@ -15,8 +15,9 @@ from gpt2np.explorer import write_page
 with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
     write_page(f"{folder}/page.html", gpt2np.load())
     browser = driver.chromium.launch(executable_path=shutil.which("chromium"))
-    page = browser.new_page(viewport={"width": 1000, "height": 1620},
-                            device_scale_factor=1.1, reduced_motion="reduce")
+    page = browser.new_page(
+        viewport={"width": 1000, "height": 1620}, device_scale_factor=1.1, reduced_motion="reduce"
+    )
     page.goto(Path(folder, "page.html").as_uri())
     page.locator("[id='h.1'] > summary").click()
     page.evaluate("document.querySelector('#the-flow').scrollIntoView()")

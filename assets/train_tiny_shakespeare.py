@@ -40,9 +40,15 @@ BUCKETS = 1 << 15  # of n-gram vectors
 OWN_DROPOUT = 0.25  # of the tokens' own vectors, in each step
 SAMPLED = 4096  # tokens that never occur, in each step
 CONFIG = GPT2Config(
-    n_layer=4, n_head=4, n_embd=128, n_positions=512, vocab_size=50257,
-    resid_pdrop=0.2, embd_pdrop=0.2, attn_pdrop=0.0,
-)  # fmt: skip
+    n_layer=4,
+    n_head=4,
+    n_embd=128,
+    n_positions=512,
+    vocab_size=50257,
+    resid_pdrop=0.2,
+    embd_pdrop=0.2,
+    attn_pdrop=0.0,
+)
 
 
 class Embedding(torch.nn.Module):
@@ -79,10 +85,15 @@ class Embedding(torch.nn.Module):
 
 def ngrams(text: str) -> list[int]:
     """Buckets of the n-grams of a spelling, 1 to 5 characters, as it is and in lower case."""
-    found = {f"={text}", *(f"{kind}{form[i : i + n]}"
-                           for kind, form in (("", f"{text}|"), ("lower:", f"{text.lower()}|"))
-                           for n in range(1, 6)
-                           for i in range(len(form) - n + 1))}
+    found = {
+        f"={text}",
+        *(
+            f"{kind}{form[i : i + n]}"
+            for kind, form in (("", f"{text}|"), ("lower:", f"{text.lower()}|"))
+            for n in range(1, 6)
+            for i in range(len(form) - n + 1)
+        ),
+    }
     return sorted({zlib.crc32(gram.encode()) % BUCKETS for gram in found})
 
 
@@ -152,15 +163,23 @@ def save(model: GPT2LMHeadModel, vectors: torch.Tensor, folder: Path) -> None:
     }
     tensors["wte.weight"] = vectors.numpy()
     folder.mkdir(parents=True, exist_ok=True)
-    safetensors.save(folder / "model.safetensors", tensors, dtype="float16",
-                     metadata={"format": "pt"})
+    safetensors.save(
+        folder / "model.safetensors", tensors, dtype="float16", metadata={"format": "pt"}
+    )
     config = {
-        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2",
-        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
-        "vocab_size": CONFIG.vocab_size, "n_positions": CONFIG.n_positions,
-        "n_embd": CONFIG.n_embd, "n_layer": CONFIG.n_layer, "n_head": CONFIG.n_head,
-        "bos_token_id": 50256, "eos_token_id": 50256, "tie_word_embeddings": True,
-    }  # fmt: skip
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "vocab_size": CONFIG.vocab_size,
+        "n_positions": CONFIG.n_positions,
+        "n_embd": CONFIG.n_embd,
+        "n_layer": CONFIG.n_layer,
+        "n_head": CONFIG.n_head,
+        "bos_token_id": 50256,
+        "eos_token_id": 50256,
+        "tie_word_embeddings": True,
+    }
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
@@ -180,8 +199,11 @@ def main(text_file: Path, folder: Path) -> None:
     training = torch.from_numpy(row[ids[:split]])
     held_out = torch.from_numpy(ids[split:])
     starts = speech_starts(ids[:split], *(tokenizer.encode(text)[0] for text in ("\n", "\n\n")))
-    print(f"{split} training and {len(held_out)} held-out tokens, {len(seen)} distinct, "
-          f"{len(starts)} speeches", flush=True)
+    print(
+        f"{split} training and {len(held_out)} held-out tokens, {len(seen)} distinct, "
+        f"{len(starts)} speeches",
+        flush=True,
+    )
 
     config = copy.deepcopy(CONFIG)
     config.vocab_size = 1  # the embedding is not the model's own while training
@@ -189,9 +211,13 @@ def main(text_file: Path, folder: Path) -> None:
     modules = torch.nn.ModuleList([GPT2LMHeadModel(config), Embedding(spellings, seen)])
     average = copy.deepcopy(modules)
     optimizer = torch.optim.AdamW(
-        [{"params": [p for p in modules.parameters() if p.ndim == 2],
-          "weight_decay": WEIGHT_DECAY},
-         {"params": [p for p in modules.parameters() if p.ndim != 2], "weight_decay": 0.0}],
+        [
+            {
+                "params": [p for p in modules.parameters() if p.ndim == 2],
+                "weight_decay": WEIGHT_DECAY,
+            },
+            {"params": [p for p in modules.parameters() if p.ndim != 2], "weight_decay": 0.0},
+        ],
         betas=(0.9, 0.99),
     )
     weights = torch.zeros(len(seen) + SAMPLED)
@@ -219,8 +245,11 @@ def main(text_file: Path, folder: Path) -> None:
             with torch.no_grad():
                 vectors = embedding.all()
             loss_held_out = evaluate(model, vectors, held_out)
-            print(f"step {step + 1}: training {np.mean(losses[-100:]):.3f}, "
-                  f"held out {loss_held_out:.4f}, {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"step {step + 1}: training {np.mean(losses[-100:]):.3f}, "
+                f"held out {loss_held_out:.4f}, {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
             if loss_held_out < best:
                 best = loss_held_out
                 save(model, vectors, folder)

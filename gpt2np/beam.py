@@ -116,9 +116,9 @@ def longer(
     beams: list[Beam], rows: Array, sampling: Sampling, count: int
 ) -> Iterator[tuple[int, Beam]]:
     """Give the best `count` beams that are one token longer, each after its parent's number."""
-    logprobs = np.stack([
-        sampling.logits(beam.ids, log_softmax(row)) for beam, row in zip(beams, rows, strict=True)
-    ])
+    logprobs = np.stack(
+        [sampling.logits(beam.ids, log_softmax(row)) for beam, row in zip(beams, rows, strict=True)]
+    )
     totals = (logprobs + np.array([[beam.total] for beam in beams])).ravel()
     count = min(count, int(np.count_nonzero(totals > -np.inf)))
     best = np.argpartition(totals, -count)[-count:]

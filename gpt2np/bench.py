@@ -88,13 +88,17 @@ def measure(
     taken, least = in_turn(work, limit, seconds)
     layers, head = sum(m.size for m in matrices(params)), params.lm_head.size
     return Speed(
-        batch, new, cached, taken, least,
+        batch,
+        new,
+        cached,
+        taken,
+        least,
         tokens_per_second=batch * new / taken,
         limit_tokens_per_second=batch * new / least,
         limit_gigabytes_per_second=(layers + head) * params.dtype.itemsize / least / 1e9,
         limit_gigaflops=2 * batch * (new * layers + head) / least / 1e9,
         fraction=least / taken,
-    )  # fmt: skip
+    )
 
 
 def matrices(params: Params) -> list[Array]:
@@ -170,8 +174,9 @@ def start(model: Model) -> tuple[float, int | None]:
     began = perf_counter()
     with subprocess.Popen(
         [sys.executable, "-c", _START, model.source, str(model.params.dtype), new],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         lines = iter(process.stdout or ())
         next(lines, "")
         taken = perf_counter() - began
@@ -269,11 +274,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from gpt2np.commands import add_model_options
 
     add_model_options(parser)
-    parser.add_argument("--shape", choices=PRESETS,
-                        help="measure random weights of this model's shape instead, written to a "
-                             "temporary folder: nothing is downloaded")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S",
-                        help=f"how long to measure each form of pass ({SECONDS})")  # fmt: skip
+    parser.add_argument(
+        "--shape",
+        choices=PRESETS,
+        help="measure random weights of this model's shape instead, written to a "
+        "temporary folder: nothing is downloaded",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        metavar="S",
+        help=f"how long to measure each form of pass ({SECONDS})",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -316,24 +329,35 @@ def report(found: dict[str, Any]) -> str:
     for speed in found["prefill"]:
         form = "prefill of {new}".format(**speed)
         rows.append(_row(form, speed, f"{speed['limit_gigaflops']:.0f} GFLOP/s"))
-    return "\n".join([
-        f"{found['model']}: {found['parameters']:,} parameters, {found['dtype']}",
-        f"{machine['processor']}, {machine['threads']} threads, NumPy {machine['numpy']}, "
-        f"{machine['blas']}",
-        *(f"note: {name}={value} is set, and may slow NumPy's products"
-          for name, value in machine["settings"].items()),
-        "",
-        *(f"{form:<36}{rate:>10}{limit:>10}{reached:>9}   {what}"
-          for form, rate, limit, reached, what in rows),
-        "(the limit: the matrix products alone, timed in turn; the best times of each count)",
-        "",
-        f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
-        "first token",
-        f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
-        f"weights {weights / 1e6:.0f} MB",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"{found['model']}: {found['parameters']:,} parameters, {found['dtype']}",
+            f"{machine['processor']}, {machine['threads']} threads, NumPy {machine['numpy']}, "
+            f"{machine['blas']}",
+            *(
+                f"note: {name}={value} is set, and may slow NumPy's products"
+                for name, value in machine["settings"].items()
+            ),
+            "",
+            *(
+                f"{form:<36}{rate:>10}{limit:>10}{reached:>9}   {what}"
+                for form, rate, limit, reached, what in rows
+            ),
+            "(the limit: the matrix products alone, timed in turn; the best times of each count)",
+            "",
+            f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
+            "first token",
+            f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
+            f"weights {weights / 1e6:.0f} MB",
+        ]
+    )
 
 
 def _row(form: str, speed: dict[str, Any], what: str) -> tuple[str, str, str, str, str]:
-    return (form, f"{speed['tokens_per_second']:,.1f}", f"{speed['limit_tokens_per_second']:,.1f}",
-            f"{speed['fraction']:.0%}", what)
+    return (
+        form,
+        f"{speed['tokens_per_second']:,.1f}",
+        f"{speed['limit_tokens_per_second']:,.1f}",
+        f"{speed['fraction']:.0%}",
+        what,
+    )

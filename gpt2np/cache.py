@@ -147,5 +147,6 @@ class KVCache:
         return self.select(np.arange(self.batch_size))
 
     def __repr__(self) -> str:
-        return (f"KVCache({self.batch_size} x {self.capacity} positions, "
-                f"held: {self.lengths.tolist()})")
+        return (
+            f"KVCache({self.batch_size} x {self.capacity} positions, held: {self.lengths.tolist()})"
+        )

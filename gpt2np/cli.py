@@ -93,18 +93,27 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(argv: list[str]) -> None:
     debug = argparse.ArgumentParser(add_help=False)
-    debug.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
-                       help="show where an error comes from")
+    debug.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show where an error comes from",
+    )
     common: dict[str, Any] = {"parents": [debug], "allow_abbrev": False}
-    parser = _Parser("gpt2np", description="GPT-2 in pure NumPy.", **common,
-                     epilog="gpt2np COMMAND --help tells of a command's options.")
+    parser = _Parser(
+        "gpt2np",
+        description="GPT-2 in pure NumPy.",
+        **common,
+        epilog="gpt2np COMMAND --help tells of a command's options.",
+    )
     parser.add_argument("--version", action="version", version=f"gpt2np {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     parsers = {
-        name: commands.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}.",
-                                  **common)
+        name: commands.add_parser(
+            name, help=line, description=f"{line[0].upper()}{line[1:]}.", **common
+        )
         for name, line in COMMANDS.items()
-    }  # fmt: skip
+    }
     # No option before the command takes a value, so it is the first argument that is not one.
     name = next((argument for argument in argv if not argument.startswith("-")), None)
     if name in COMMANDS:

@@ -26,24 +26,24 @@ from gpt2np.errors import DownloadError
 if TYPE_CHECKING:
     import requests
 
-TIMEOUT      = (10.0, 30.0)  # seconds to connect, and seconds without a byte
-TRIES        = 5             # in a row, without a step forward
-STEP         = 1 << 20       # bytes gained that count as a step forward
-FIRST_WAIT   = 0.5           # seconds; doubled at each try
-LONGEST_WAIT = 60.0          # also for a server that asks for more
-CHUNK        = 1 << 16       # bytes read at a time, and so the most that a cut can cost
+TIMEOUT = (10.0, 30.0)  # seconds to connect, and seconds without a byte
+TRIES = 5  # in a row, without a step forward
+STEP = 1 << 20  # bytes gained that count as a step forward
+FIRST_WAIT = 0.5  # seconds; doubled at each try
+LONGEST_WAIT = 60.0  # also for a server that asks for more
+CHUNK = 1 << 16  # bytes read at a time, and so the most that a cut can cost
 
 T = TypeVar("T")
 
 # What the exceptions under requests' own mean to a user.
 _FAULTS = {
     "NameResolutionError": "the server's name cannot be resolved (no network?)",
-    "NewConnectionError":  "the server cannot be reached",
+    "NewConnectionError": "the server cannot be reached",
     "ConnectTimeoutError": "the server cannot be reached in time",
-    "ReadTimeoutError":    "the server went silent",
-    "ProtocolError":       "the connection was cut",
-    "ProxyError":          "the proxy does not let it through",
-    "SSLError":            "TLS failed (a proxy that opens it? REQUESTS_CA_BUNDLE names its CA)",
+    "ReadTimeoutError": "the server went silent",
+    "ProtocolError": "the connection was cut",
+    "ProxyError": "the proxy does not let it through",
+    "SSLError": "TLS failed (a proxy that opens it? REQUESTS_CA_BUNDLE names its CA)",
 }
 
 
@@ -191,9 +191,7 @@ def _persist(url: str, attempt: Callable[[], T], part: Path | None = None) -> T:
             sleep(wait)
 
 
-def _attempt(
-    url: str, part: Path, token: str | None, pinned: str | None, progress: bool
-) -> None:
+def _attempt(url: str, part: Path, token: str | None, pinned: str | None, progress: bool) -> None:
     """Bring `part` to its full length and check it, going on from what is there."""
     start = _size(part)
     headers = {"Range": f"bytes={start}-"} if start else {}
@@ -209,8 +207,9 @@ def _attempt(
             )
         if status == 206 and not content_range.startswith(f"bytes {start}-"):
             part.unlink(missing_ok=True)
-            raise _PassingError("the server sent another part than was asked for",
-                                "try again later")
+            raise _PassingError(
+                "the server sent another part than was asked for", "try again later"
+            )
         if status == 200:  # the whole file, asked for or not
             start = 0
         if status != 416:  # 416: there is nothing beyond what `part` has
@@ -223,8 +222,10 @@ def _answer(url: str, token: str | None, headers: dict[str, str]) -> Iterator[re
     """Open the answer to a GET; whatever fails, here or while its body is read, gets a name."""
     import requests
 
-    if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
-           for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
+    if any(
+        os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    ):
         raise DownloadError(
             f"{shown(url)} is needed, but HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set; unset it"
         )
@@ -248,7 +249,9 @@ def _answer(url: str, token: str | None, headers: dict[str, str]) -> Iterator[re
             f"{shown(url)}: the server redirects in circles; check HF_ENDPOINT and the proxy"
         ) from error
     except (
-        requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
+        requests.ConnectionError,
+        requests.Timeout,
+        requests.exceptions.ChunkedEncodingError,
     ) as error:
         cause = error.args[0] if error.args else error
         kind = type(getattr(cause, "reason", cause)).__name__
@@ -269,18 +272,30 @@ def _refuse(response: requests.Response, url: str, token: str | None) -> None:
     if status in (401, 403):
         raise DownloadError(
             f"{name}: access refused ({status}); check the model's name (a hub answers so for one "
-            "that does not exist, too), " + ("and that the token may read it" if token else
-                                             "or set HF_TOKEN to a token that may read it")
+            "that does not exist, too), "
+            + (
+                "and that the token may read it"
+                if token
+                else "or set HF_TOKEN to a token that may read it"
+            )
         )
     if status == 404:
-        raise NotFoundError(f"{name}: no such file (404); check the model's name and revision, "
-                            "or the path if a folder was meant")
+        raise NotFoundError(
+            f"{name}: no such file (404); check the model's name and revision, "
+            "or the path if a folder was meant"
+        )
     if status == 429:
-        raise _PassingError("too many requests (429)", "wait some minutes; a token in HF_TOKEN "
-                            "raises the limit", _retry_after(response))
+        raise _PassingError(
+            "too many requests (429)",
+            "wait some minutes; a token in HF_TOKEN raises the limit",
+            _retry_after(response),
+        )
     if status == 408 or status >= 500:
-        raise _PassingError(f"the server is in trouble ({status})", "try again later, or set "
-                            "HF_ENDPOINT to a mirror", _retry_after(response))
+        raise _PassingError(
+            f"the server is in trouble ({status})",
+            "try again later, or set HF_ENDPOINT to a mirror",
+            _retry_after(response),
+        )
     if status == 416 and "Range" in response.request.headers:
         return
     if status not in (200, 206):
@@ -343,8 +358,13 @@ def _expected(response: requests.Response, pinned: str | None) -> tuple[int | No
 
 
 def _write(
-    url: str, response: requests.Response, part: Path, *,
-    start: int, length: int | None, progress: bool,
+    url: str,
+    response: requests.Response,
+    part: Path,
+    *,
+    start: int,
+    length: int | None,
+    progress: bool,
 ) -> None:
     """Write the body into `part` from `start` on, and to the disk."""
     from tqdm import tqdm
@@ -355,10 +375,17 @@ def _write(
         (b"<!doctype", b"<html")
     ):
         raise _web_page(url)
-    with open(part, "ab" if start else "wb") as file, tqdm(
-        desc=part.stem, total=length, initial=start, unit="B", unit_scale=True,
-        disable=not (progress and sys.stderr is not None and sys.stderr.isatty()),
-    ) as bar:
+    with (
+        open(part, "ab" if start else "wb") as file,
+        tqdm(
+            desc=part.stem,
+            total=length,
+            initial=start,
+            unit="B",
+            unit_scale=True,
+            disable=not (progress and sys.stderr is not None and sys.stderr.isatty()),
+        ) as bar,
+    ):
         if start == 0:  # noted after the old content went, lest it pass for the new one's
             _note_etag(part, response.headers.get("ETag", ""))
         for chunk in itertools.chain([first], chunks):
@@ -372,12 +399,16 @@ def _verify(url: str, part: Path, length: int | None, digests: list[str], resume
     """Raise unless `part` is the whole file; delete it if it cannot become that."""
     size = _size(part)
     if length is not None and size < length:
-        raise _PassingError(f"the connection was cut at {size:,} of {length:,} bytes",
-                            "try again: it goes on from there")
+        raise _PassingError(
+            f"the connection was cut at {size:,} of {length:,} bytes",
+            "try again: it goes on from there",
+        )
     wrong = [f"{size:,} bytes, not {length:,}"] if length is not None and size > length else []
-    wrong += [f"{kind} {found}, not {expected}"
-              for kind, expected in (digest.split(":") for digest in digests)
-              if (found := _digest(part, kind)) != expected]
+    wrong += [
+        f"{kind} {found}, not {expected}"
+        for kind, expected in (digest.split(":") for digest in digests)
+        if (found := _digest(part, kind)) != expected
+    ]
     if wrong:
         part.unlink()
         if resumed:  # the old part may have been of another file: once more, from the beginning

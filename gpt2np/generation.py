@@ -1,10 +1,10 @@
 """From a prompt to more text: generate() and stream(), which are one loop.
 
-    prompt ids -> prefill: one pass over them all                  logits of the last position
-      -> Sampling.pick                                             one token of each sequence
-      -> Completion.add                                            text that may be shown
-      -> forward, one new position a sequence, through the cache   logits
-      -> ... until each has its tokens, a stop string or <|endoftext|>
+prompt ids -> prefill: one pass over them all                  logits of the last position
+  -> Sampling.pick                                             one token of each sequence
+  -> Completion.add                                            text that may be shown
+  -> forward, one new position a sequence, through the cache   logits
+  -> ... until each has its tokens, a stop string or <|endoftext|>
 """
 
 from __future__ import annotations
@@ -127,13 +127,21 @@ def generate(
     [[5, 5, 5], [5, 5, 5]]
     """
     run = _Run(
-        model, prompt,
+        model,
+        prompt,
         Sampling(temperature, top_k, top_p, min_p, repetition_penalty, no_repeat_ngram, processors),
         BeamSearch(num_beams, length_penalty, early_stopping),
-        max_new_tokens=max_new_tokens, num_samples=num_samples, seed=seed, stop=stop,
-        stop_at_eot=stop_at_eot, lookup=lookup, on_full=on_full, cache=cache, progress=progress,
+        max_new_tokens=max_new_tokens,
+        num_samples=num_samples,
+        seed=seed,
+        stop=stop,
+        stop_at_eot=stop_at_eot,
+        lookup=lookup,
+        on_full=on_full,
+        cache=cache,
+        progress=progress,
         probe=probe,
-    )  # fmt: skip
+    )
     for _ in run.pieces():
         pass
     return run.results()
@@ -216,11 +224,15 @@ class _Run:
             }  # fmt: skip
             clash = ", ".join(name for name, is_unused in unused.items() if not is_unused)
             if clash:
-                raise InputError(f"num_beams={search.num_beams} is beam search, which draws "
-                                 f"nothing and reads all anew: leave out {clash}")  # fmt: skip
+                raise InputError(
+                    f"num_beams={search.num_beams} is beam search, which draws "
+                    f"nothing and reads all anew: leave out {clash}"
+                )
         elif search != BeamSearch(search.num_beams):
-            raise InputError("length_penalty and early_stopping are for beam search: "
-                             "give num_beams of 2 or more, or leave them out")  # fmt: skip
+            raise InputError(
+                "length_penalty and early_stopping are for beam search: "
+                "give num_beams of 2 or more, or leave them out"
+            )
         if self.cache is not None and (self.many or self.num_samples > 1):
             raise InputError("a cache continues one text: give one prompt, and num_samples=1")
 
@@ -331,8 +343,9 @@ def _is_seed(x: Any) -> bool:
 
 def _is_stop(x: Any) -> bool:
     strings = [x] if isinstance(x, str) else x
-    return x is None or (isinstance(strings, list | tuple)
-                         and all(isinstance(s, str) and s for s in strings))  # fmt: skip
+    return x is None or (
+        isinstance(strings, list | tuple) and all(isinstance(s, str) and s for s in strings)
+    )
 
 
 _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -31,37 +31,44 @@ from gpt2np.files import write_text
 
 # repository on the hub, OpenAI's name of the size, all the names it is known by
 _MODELS = (
-    ("openai-community/gpt2",        "124M",  ("gpt2",        "124M",  "117M")),
-    ("openai-community/gpt2-medium", "355M",  ("gpt2-medium", "355M",  "345M")),
-    ("openai-community/gpt2-large",  "774M",  ("gpt2-large",  "774M",  "762M")),
-    ("openai-community/gpt2-xl",     "1558M", ("gpt2-xl",     "1558M", "1542M")),
-    ("distilbert/distilgpt2",        None,    ("distilgpt2",)),
+    ("openai-community/gpt2", "124M", ("gpt2", "124M", "117M")),
+    ("openai-community/gpt2-medium", "355M", ("gpt2-medium", "355M", "345M")),
+    ("openai-community/gpt2-large", "774M", ("gpt2-large", "774M", "762M")),
+    ("openai-community/gpt2-xl", "1558M", ("gpt2-xl", "1558M", "1542M")),
+    ("distilbert/distilgpt2", None, ("distilgpt2",)),
 )
 _REPOSITORIES = {name: repo for repo, _, names in _MODELS for name in names}
-_SIZES        = {repo: size for repo, size, _ in _MODELS}
+_SIZES = {repo: size for repo, size, _ in _MODELS}
 
-_WEIGHTS   = ("model.safetensors", "pytorch_model.bin")  # or an index of shards; the first there is
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # or an index of shards; the first there is
 _TOKENIZER = ("vocab.json", "merges.txt", "tokenizer.json")
-_OPENAI    = ("checkpoint", "encoder.json", "hparams.json", "vocab.bpe", "model.ckpt.index",
-              "model.ckpt.meta", "model.ckpt.data-00000-of-00001")
+_OPENAI = (
+    "checkpoint",
+    "encoder.json",
+    "hparams.json",
+    "vocab.bpe",
+    "model.ckpt.index",
+    "model.ckpt.meta",
+    "model.ckpt.data-00000-of-00001",
+)
 
 # Published digests, which hold whatever a server says of its own files.
-_VOCAB  = "sha256:196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+_VOCAB = "sha256:196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 _MERGES = "sha256:1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 _PINNED = {
     ("607a30d783dfa663caf39e06633721c8d4cfcd7e", "model.safetensors"):  # gpt2
-        "sha256:248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
+    "sha256:248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
     ("607a30d783dfa663caf39e06633721c8d4cfcd7e", "vocab.json"): _VOCAB,
     ("607a30d783dfa663caf39e06633721c8d4cfcd7e", "merges.txt"): _MERGES,
     ("2290a62682d06624634c1f46a6ad5be0f47f38aa", "model.safetensors"):  # distilgpt2
-        "sha256:e1ff18884359fe8beb795a5f414feb85a6ce3d929ad019c0d958c039d2b94a1b",
+    "sha256:e1ff18884359fe8beb795a5f414feb85a6ce3d929ad019c0d958c039d2b94a1b",
     ("124M", "model.ckpt.data-00000-of-00001"): "md5:f48b9cf1a525a603be52258f69bf9162",
-    **{(size, "encoder.json"): _VOCAB  for size in _SIZES.values() if size},
-    **{(size, "vocab.bpe"):    _MERGES for size in _SIZES.values() if size},
+    **{(size, "encoder.json"): _VOCAB for size in _SIZES.values() if size},
+    **{(size, "vocab.bpe"): _MERGES for size in _SIZES.values() if size},
 }
 
-_WORD  = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_NAME  = re.compile(rf"({_WORD}(?:/{_WORD})?)(?:@({_WORD}(?:/{_WORD})*))?")
+_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"({_WORD}(?:/{_WORD})?)(?:@({_WORD}(?:/{_WORD})*))?")
 _SHARD = re.compile(rf"{_WORD}\.(safetensors|bin)")
 _FILE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index", ".json", ".gguf")
 
@@ -274,8 +281,10 @@ def _is_whole(folder: Path) -> bool:
         except CheckpointError:
             return False
 
-    return there(*_OPENAI) or (there("config.json") and any(
-        there(single) or all_shards(f"{single}.index.json") for single in _WEIGHTS))
+    return there(*_OPENAI) or (
+        there("config.json")
+        and any(there(single) or all_shards(f"{single}.index.json") for single in _WEIGHTS)
+    )
 
 
 def _shards(index: Path) -> list[str]:
@@ -305,13 +314,21 @@ def _from_hub(repo: str, revision: str, progress: bool) -> Path:
     model = own_cache() / "hf" / _folder_name(repo)
     with _or_by_hand(repo, ("config.json", _WEIGHTS[0], *_TOKENIZER[:2]), f"{endpoint}/{repo}"):
         token = _hf_token()
-        commit = revision if _is_commit(revision) else fetching.commit_of(
-            f"{endpoint}/{repo}/resolve/{quote(revision, safe='')}/config.json", token)
+        commit = (
+            revision
+            if _is_commit(revision)
+            else fetching.commit_of(
+                f"{endpoint}/{repo}/resolve/{quote(revision, safe='')}/config.json", token
+            )
+        )
 
         def fetch(name: str, folder: Path) -> None:
             fetching.fetch(
-                f"{endpoint}/{repo}/resolve/{commit}/{name}", folder / name,
-                token=token, pinned=_PINNED.get((commit, name)), progress=progress,
+                f"{endpoint}/{repo}/resolve/{commit}/{name}",
+                folder / name,
+                token=token,
+                pinned=_PINNED.get((commit, name)),
+                progress=progress,
             )
 
         folder = model / "snapshots" / commit
@@ -353,14 +370,16 @@ def _fetch_model(fetch: Callable[[str, Path], None], folder: Path) -> None:
 def _from_openai(size: str, progress: bool) -> Path:
     """Fetch the files that OpenAI published."""
     endpoint = os.environ.get("GPT2NP_OPENAI_ENDPOINT") or (
-        "https://openaipublic.blob.core.windows.net/gpt-2/models")
+        "https://openaipublic.blob.core.windows.net/gpt-2/models"
+    )
     url = f"{endpoint.rstrip('/')}/{size}"
     folder = own_cache() / "openai" / size
 
     def fetch_all(there: Path) -> None:
         for name in _OPENAI:
-            fetching.fetch(f"{url}/{name}", there / name,
-                           pinned=_PINNED.get((size, name)), progress=progress)
+            fetching.fetch(
+                f"{url}/{name}", there / name, pinned=_PINNED.get((size, name)), progress=progress
+            )
 
     with _or_by_hand(f"OpenAI's {size}", _OPENAI, f"{url}/<file>"):
         _assemble(folder, f"openai--{size}", fetch_all)

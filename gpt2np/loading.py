@@ -246,10 +246,12 @@ def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         return _nano_gpt_config(metadata["model_args"])
     if checkpoint.format == "llm.c":
         return Config(
-            vocab_size=metadata["vocab_size"], n_ctx=metadata["max_seq_len"],
-            n_embd=metadata["channels"], n_head=metadata["num_heads"],
+            vocab_size=metadata["vocab_size"],
+            n_ctx=metadata["max_seq_len"],
+            n_embd=metadata["channels"],
+            n_head=metadata["num_heads"],
             n_layer=metadata["num_layers"],
-        )  # fmt: skip
+        )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
             try:
@@ -290,8 +292,15 @@ def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) ->
         what = "how many heads there are" if heads is None else "which GELU the model has"
         raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
     layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
-    return Config(vocab_size=V, n_ctx=n_ctx, n_embd=D, n_head=heads, n_layer=len(layers),
-                  n_inner=F, tie_word_embeddings=not untied)
+    return Config(
+        vocab_size=V,
+        n_ctx=n_ctx,
+        n_embd=D,
+        n_head=heads,
+        n_layer=len(layers),
+        n_inner=F,
+        tie_word_embeddings=not untied,
+    )
 
 
 def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:

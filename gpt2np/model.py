@@ -121,9 +121,15 @@ def embed(params: Params, ids: Ids, positions: Ids, probe: Probe | None = None) 
 
 
 def block(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
-    x: Array, p: Block, i: int, config: Config, cache: KVCache | None, tap: Tap,
-    *, last_only: bool = False,
-) -> Array:  # fmt: skip
+    x: Array,
+    p: Block,
+    i: int,
+    config: Config,
+    cache: KVCache | None,
+    tap: Tap,
+    *,
+    last_only: bool = False,
+) -> Array:
     """One block: attention moves information between positions, the MLP works within each."""
     normed = tap("ln_1", layer_norm(x, p.ln_1, config.layer_norm_epsilon))
     moved = self_attention(normed, p.attn, i, config, cache, tap, last_only=last_only)
@@ -133,9 +139,15 @@ def block(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
 
 
 def self_attention(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
-    x: Array, p: AttentionParams, i: int, config: Config, cache: KVCache | None, tap: Tap,
-    *, last_only: bool = False,
-) -> Array:  # fmt: skip
+    x: Array,
+    p: AttentionParams,
+    i: int,
+    config: Config,
+    cache: KVCache | None,
+    tap: Tap,
+    *,
+    last_only: bool = False,
+) -> Array:
     """Project to queries, keys and values, attend over the cached and the new positions, and
     project the heads' results back."""
     q, k, v = split_heads(tap("attn.c_attn", linear(x, p.c_attn)), config.n_head)

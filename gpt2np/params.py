@@ -111,9 +111,7 @@ class Params(Mapping[str, Array]):
         return sum(array.size for array in self.values())
 
     @classmethod
-    def random(
-        cls, config: Config, seed: int = 0, dtype: npt.DTypeLike = np.float32
-    ) -> Params:
+    def random(cls, config: Config, seed: int = 0, dtype: npt.DTypeLike = np.float32) -> Params:
         """Draw weights that any implementation can draw again, and that make every one matter.
 
         The generator is ``numpy.random.RandomState(seed)``, whose stream is frozen. Tensors are

@@ -210,8 +210,10 @@ class Sampling:
             if isinstance(value, bool) or not isinstance(value, kind) or not in_range(value):
                 raise InputError(f"{name} must be {words}, not {value!r}")
         if not isinstance(self.processors, list | tuple) or not all(map(callable, self.processors)):
-            raise InputError("processors must be a list of functions (ids, logits) -> logits, "
-                             f"not {self.processors!r}")  # fmt: skip
+            raise InputError(
+                "processors must be a list of functions (ids, logits) -> logits, "
+                f"not {self.processors!r}"
+            )
 
     def logits(self, ids: npt.ArrayLike, logits: Array) -> Array:
         """The logits [V] that `pick` chooses from; greedy, those whose largest it takes.
@@ -262,11 +264,15 @@ class Sampling:
 def _check(row: Array, t: float) -> None:
     top = int(row.argmax())  # the first NaN, if there is one
     if row[top] == -np.inf:
-        raise InputError(f"all {row.size} tokens are masked, none is left to choose: "
-                         "relax no_repeat_ngram or the processors")  # fmt: skip
+        raise InputError(
+            f"all {row.size} tokens are masked, none is left to choose: "
+            "relax no_repeat_ngram or the processors"
+        )
     if not row[top] < np.inf:
-        raise InputError(f"the logit of token {top} is {row[top]} at temperature {t}: logits must "
-                         "be numbers, or -inf for a masked token")  # fmt: skip
+        raise InputError(
+            f"the logit of token {top} is {row[top]} at temperature {t}: logits must "
+            "be numbers, or -inf for a masked token"
+        )
 
 
 def _processed(processor: Callable[[Ids, Array], Array], ids: Ids, logits: Array) -> Array:
@@ -277,6 +283,8 @@ def _processed(processor: Callable[[Ids, Array], Array], ids: Ids, logits: Array
         row = np.array(None)
     if row.shape != logits.shape or row.dtype.kind not in "fiu":
         name, kind = getattr(processor, "__name__", repr(processor)), type(given).__name__
-        raise InputError(f"processor {name} must return logits of shape {logits.shape}, "
-                         f"not a {kind} of shape {row.shape} and dtype {row.dtype}")  # fmt: skip
+        raise InputError(
+            f"processor {name} must return logits of shape {logits.shape}, "
+            f"not a {kind} of shape {row.shape} and dtype {row.dtype}"
+        )
     return row.astype(logits.dtype, copy=False)

@@ -56,8 +56,10 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     if model.tokenizer is None:
         others = [name for name in TOKENIZER_FILES if (folder / name).exists()]
         if others:
-            raise InputError(f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
-                             "this model has none: name another folder")  # fmt: skip
+            raise InputError(
+                f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
+                "this model has none: name another folder"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name if name.startswith("lm_head") else f"transformer.{name}": array

@@ -123,9 +123,9 @@ def check_shapes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
             f"the config makes {config.n_layer} layers, but there are only {len(shapes)} tensors"
         )
     expected = {name: shape for name, shape, _ in tensors(config)}
-    missing    = [name for name in expected if name not in shapes]
+    missing = [name for name in expected if name not in shapes]
     unexpected = [name for name in shapes if name not in expected]
-    wrong      = [name for name in expected if name in shapes and shapes[name] != expected[name]]
+    wrong = [name for name in expected if name in shapes and shapes[name] != expected[name]]
     if wrong:
         name = wrong[0]
         raise CheckpointError(

@@ -1,11 +1,11 @@
 """How likely a text is: log-probability, surprisal, rank and entropy of every token and word.
 
-    token ids, all texts behind one another, each after its <|endoftext|>       [N]
-      -> windows of at most n_ctx tokens, of which each overlaps the one before
-      -> hidden(), windows of similar length together                           [B, T, D]
-      -> unembed(), some rows at a time, as all the logits are large            [rows, V]
-      -> what a row predicts: log p and rank of the next token, the entropy,
-         log p that a word ends here                                            [rows]
+token ids, all texts behind one another, each after its <|endoftext|>       [N]
+  -> windows of at most n_ctx tokens, of which each overlaps the one before
+  -> hidden(), windows of similar length together                           [B, T, D]
+  -> unembed(), some rows at a time, as all the logits are large            [rows, V]
+  -> what a row predicts: log p and rank of the next token, the entropy,
+     log p that a word ends here                                            [rows]
 """
 
 from __future__ import annotations
@@ -34,9 +34,15 @@ LOGIT_ROWS = 128  # that are held at a time
 # What is predicted after a position, one record each. `ends` is log p of the tokens before which
 # a word has ended: they begin with whitespace, or end the text. `begins` is log p of the others,
 # with which a text may begin, or of its end.
-PREDICTION = np.dtype([
-    ("logprob", "f8"), ("rank", "i8"), ("entropy", "f8"), ("ends", "f8"), ("begins", "f8"),
-])  # fmt: skip
+PREDICTION = np.dtype(
+    [
+        ("logprob", "f8"),
+        ("rank", "i8"),
+        ("entropy", "f8"),
+        ("ends", "f8"),
+        ("begins", "f8"),
+    ]
+)
 NOTHING = np.array([(math.nan, 0, math.nan, math.nan, math.nan)], PREDICTION)
 Predictions: TypeAlias = npt.NDArray[np.void]
 
@@ -206,9 +212,10 @@ def score(
     sequences = [_ids(model, text, bos) for text in texts]
     ends = np.cumsum([len(ids) for ids in sequences]).tolist()
     windows = [
-        w for ids, end in zip(sequences, ends, strict=True)
+        w
+        for ids, end in zip(sequences, ends, strict=True)
         for w in _windows(end - len(ids), end, window, stride)
-    ]  # fmt: skip
+    ]
     found = np.split(_predict(model, np.concatenate(sequences), windows), ends[:-1])
     scores = [_score(model, *pair, bos) for pair in zip(sequences, found, strict=True)]
     return scores if many else scores[0]
@@ -386,9 +393,9 @@ def _predict(model: Model, ids: Ids, windows: Iterable[_Window]) -> Predictions:
         for row, w in zip(inputs, group, strict=True):
             row[: w.stop - w.start] = ids[w.start : w.stop]
         x = hidden(model.params, inputs)
-        kept = np.concatenate([
-            row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)
-        ])
+        kept = np.concatenate(
+            [row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)]
+        )
         at = np.concatenate([np.arange(w.first, w.stop) for w in group])
         for i in range(0, len(at), LOGIT_ROWS):
             rows = at[i : i + LOGIT_ROWS]
@@ -413,8 +420,10 @@ def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
     """Say what logits [rows, V] predict of the targets [rows]; the logits are used up."""
     top = logits.max(-1, keepdims=True)
     if not np.isfinite(top).all():
-        raise InputError("the model's logits are not numbers: its weights hold NaN or infinity, or "
-                         f"are too large for {logits.dtype}")  # fmt: skip
+        raise InputError(
+            "the model's logits are not numbers: its weights hold NaN or infinity, or "
+            f"are too large for {logits.dtype}"
+        )
     logits -= top
     p = np.exp(logits)
     total = p.sum(-1)

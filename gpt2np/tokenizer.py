@@ -36,10 +36,10 @@ SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CHUNK = f"[{SPACE}]*[^{SPACE}]+|[{SPACE}]+"
 
 _ascii_pieces = re.compile(ASCII_PIECE).findall
-_chunks       = re.compile(CHUNK).findall
+_chunks = re.compile(CHUNK).findall
 
-_REMEMBERED = 1 << 17    # as many chunks at most, some 30 MB
-_SHORT      = 64         # characters; longer chunks are forgotten, longer pieces merged otherwise
+_REMEMBERED = 1 << 17  # as many chunks at most, some 30 MB
+_SHORT = 64  # characters; longer chunks are forgotten, longer pieces merged otherwise
 
 
 class Tokenizer:
@@ -65,7 +65,7 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Vocabulary, *, embedded: bool = False) -> None:
         self._vocabulary = vocabulary
-        self._embedded = embedded    # is it GPT-2's own?
+        self._embedded = embedded  # is it GPT-2's own?
         self._ranks = dict(zip(vocabulary.merges, range(len(vocabulary.merges)), strict=True))
         self._lacking = {
             char: vocabulary.unknown or "" for char in ALPHABET if char not in vocabulary.ids
@@ -155,7 +155,7 @@ class Tokenizer:
         find_added = self._any_added if special else self._not_special
         if find_added is None:
             return self._encode_plain(text)
-        plain, *rest = find_added.split(text)    # plain, added, plain, ..., added, plain
+        plain, *rest = find_added.split(text)  # plain, added, plain, ..., added, plain
         ids = self._encode_plain(plain)
         for token, plain in zip(rest[::2], rest[1::2], strict=True):
             ids.append(self._vocabulary.added[token][0])
@@ -297,7 +297,7 @@ class _ChunkIds(dict[str, tuple[int, ...]]):
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
         pieces = _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
-        if len(pieces) == 1:    # which by itself is one piece again
+        if len(pieces) == 1:  # which by itself is one piece again
             ids = self._encode_piece(chunk)
         else:
             ids = tuple([id for piece in pieces for id in self[piece]])
@@ -330,10 +330,10 @@ def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
     places that are left of a rank wait until those of an earlier one are done.
     """
     n = len(symbols)
-    symbols.append("")    # the end; also what index -1, before the start, finds
+    symbols.append("")  # the end; also what index -1, before the start, finds
     before = list(range(-1, n))
-    after  = [*range(1, n + 1), n]
-    ranks  = [rank_of.get(f"{left} {right}") for left, right in pairwise(symbols)]
+    after = [*range(1, n + 1), n]
+    ranks = [rank_of.get(f"{left} {right}") for left, right in pairwise(symbols)]
     ranks.append(None)
     places: dict[int, list[int]] = {}
     for i, rank in enumerate(ranks):
@@ -345,7 +345,7 @@ def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
         lowest = heappop(waiting)
         for done, i in enumerate(here := sorted(places.pop(lowest)), 1):
             if ranks[i] != lowest:
-                continue    # a merge nearby has made this another pair
+                continue  # a merge nearby has made this another pair
             j = after[i]
             symbols[i] += symbols[j]
             symbols[j], ranks[j] = "", None

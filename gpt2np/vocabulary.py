@@ -22,9 +22,9 @@ END_OF_TEXT = "<|endoftext|>"
 
 # Bytes that are printable stand for themselves and come first in GPT-2's vocabulary; the other 68
 # are written as the characters from U+0100 on. So the writing is a one-byte character encoding.
-_PRINTABLE   = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTE_ORDER  = [*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE)]
-_CHARACTERS  = [*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x144))]
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTE_ORDER = [*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE)]
+_CHARACTERS = [*map(chr, _PRINTABLE), *map(chr, range(0x100, 0x144))]
 ALPHABET = "".join(char for _, char in sorted(zip(_BYTE_ORDER, _CHARACTERS, strict=True)))
 _CHR_TO_BYTE = codecs.charmap_build(ALPHABET)
 
@@ -38,12 +38,16 @@ def unwritten(token: str) -> bytes:
     """Return the bytes that the vocabulary writes so."""
     return codecs.charmap_encode(token, "strict", _CHR_TO_BYTE)[0]
 
+
 _EXPECTED = (
     "expected vocab.bpe, or vocab.json and merges.txt (encoder.json and vocab.bpe), or the "
     "tokenizer.json of a byte-level BPE, or a folder with one of these"
 )
 _FILES = (
-    ("tokenizer.json",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("vocab.bpe",)
+    ("tokenizer.json",),
+    ("vocab.json", "merges.txt"),
+    ("encoder.json", "vocab.bpe"),
+    ("vocab.bpe",),
 )
 _FOREIGN = ("vocab.txt", "*.model", "*.tiktoken", "*token*", "vocab*", "merges*", "encoder*")
 
@@ -51,12 +55,12 @@ _FOREIGN = ("vocab.txt", "*.model", "*.tiktoken", "*token*", "vocab*", "merges*"
 class Vocabulary(NamedTuple):
     """What a byte-level BPE tokenizer is made of."""
 
-    ids: dict[str, int]                   # of the tokens, as written
-    merges: tuple[str, ...]               # "left right", the first to be merged first
-    added: dict[str, tuple[int, bool]]    # text that is a token: its id; is it special?
-    add_prefix_space: bool = False        # before a text that does not begin with one
-    cut: bool = True                      # into pieces; or is the whole text one piece?
-    unknown: str | None = None            # the token for bytes that have none
+    ids: dict[str, int]  # of the tokens, as written
+    merges: tuple[str, ...]  # "left right", the first to be merged first
+    added: dict[str, tuple[int, bool]]  # text that is a token: its id; is it special?
+    add_prefix_space: bool = False  # before a text that does not begin with one
+    cut: bool = True  # into pieces; or is the whole text one piece?
+    unknown: str | None = None  # the token for bytes that have none
 
     @staticmethod
     def embedded(file: Path) -> Vocabulary:
@@ -169,9 +173,13 @@ def _of_tokenizer_json(file: Path, content: Mapping[str, Any]) -> Vocabulary:
         if not set(token).issubset(ALPHABET):
             raise TokenizerError(f"{file}: token {id}, {token!r}, is not written as bytes are")
     return Vocabulary(
-        plain, merges, added,
-        cutter.get("add_prefix_space", True), cutter.get("use_regex", True), unknown,
-    )  # fmt: skip
+        plain,
+        merges,
+        added,
+        cutter.get("add_prefix_space", True),
+        cutter.get("use_regex", True),
+        unknown,
+    )
 
 
 def _merge(merge: str | list[str]) -> str:
@@ -182,9 +190,7 @@ def _merge(merge: str | list[str]) -> str:
 def _check_settings(file: Path, content: Mapping[str, Any]) -> None:
     """Refuse what would make other tokens than byte-level BPE does."""
     model = content["model"]
-    kinds = {
-        name: (content.get(name) or {}).get("type") for name in ("pre_tokenizer", "decoder")
-    }
+    kinds = {name: (content.get(name) or {}).get("type") for name in ("pre_tokenizer", "decoder")}
     for name, value, allowed in (
         ("model",                     model.get("type", "BPE"),               ("BPE",)),
         ("pre_tokenizer",             kinds["pre_tokenizer"],                 ("ByteLevel",)),
@@ -272,22 +278,34 @@ def _check_order(file: Path, merges: Sequence[str]) -> None:
 def _tokenizer_json(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, Any]:
     """Return what tokenizer.json holds."""
     byte_level = {
-        "type": "ByteLevel", "add_prefix_space": vocabulary.add_prefix_space,
-        "trim_offsets": True, "use_regex": vocabulary.cut,
+        "type": "ByteLevel",
+        "add_prefix_space": vocabulary.add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": vocabulary.cut,
     }
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
-        "version": "1.0", "truncation": None, "padding": None,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
         "added_tokens": [
             {"id": id, "content": text, **flags, "special": special}
             for text, (id, special) in vocabulary.added.items()
         ],
-        "normalizer": None, "pre_tokenizer": byte_level,
-        "post_processor": None, "decoder": byte_level,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": vocabulary.unknown,
-            "continuing_subword_prefix": None, "end_of_word_suffix": None,
-            "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-            "vocab": ids, "merges": vocabulary.merges,
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": vocabulary.unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": vocabulary.merges,
         },
-    }  # fmt: skip
+    }

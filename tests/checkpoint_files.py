@@ -196,9 +196,7 @@ def bundle(arrays, **options):
     items, data = [(b"", bundle_header())], b""
     for key, array in sorted(arrays.items()):
         raw = array.astype("<f4").tobytes()
-        entry = bundle_entry(
-            array.shape, offset=len(data), size=len(raw), crc=masked(crc32c(raw))
-        )
+        entry = bundle_entry(array.shape, offset=len(data), size=len(raw), crc=masked(crc32c(raw)))
         items.append((key.encode(), entry))
         data += raw
     return table(items, **options), data
@@ -210,10 +208,19 @@ def bundle(arrays, **options):
 def llmc_order(state, layers):
     """The tensors of a state dict in nn.Linear layout, each kind across all layers."""
     kinds = (
-        "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias",
-        "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias",
-        "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias",
-    )  # fmt: skip
+        "ln_1.weight",
+        "ln_1.bias",
+        "attn.c_attn.weight",
+        "attn.c_attn.bias",
+        "attn.c_proj.weight",
+        "attn.c_proj.bias",
+        "ln_2.weight",
+        "ln_2.bias",
+        "mlp.c_fc.weight",
+        "mlp.c_fc.bias",
+        "mlp.c_proj.weight",
+        "mlp.c_proj.bias",
+    )
     names = ["wte.weight", "wpe.weight"]
     names += [f"h.{i}.{kind}" for kind in kinds for i in range(layers)]
     names = [f"transformer.{name}" for name in [*names, "ln_f.weight", "ln_f.bias"]]
@@ -228,12 +235,19 @@ def llmc_header(version=3, *, T=8, V=11, L=2, H=2, D=4, V_padded=16, magic=20240
 
 def llmc_shapes(*, T=8, L=2, D=4, V_padded=16):
     layer = {
-        "ln_1.weight": (D,), "ln_1.bias": (D,), "ln_2.weight": (D,), "ln_2.bias": (D,),
-        "attn.c_attn.weight": (3 * D, D), "attn.c_attn.bias": (3 * D,),
-        "attn.c_proj.weight": (D, D), "attn.c_proj.bias": (D,),
-        "mlp.c_fc.weight": (4 * D, D), "mlp.c_fc.bias": (4 * D,),
-        "mlp.c_proj.weight": (D, 4 * D), "mlp.c_proj.bias": (D,),
-    }  # fmt: skip
+        "ln_1.weight": (D,),
+        "ln_1.bias": (D,),
+        "ln_2.weight": (D,),
+        "ln_2.bias": (D,),
+        "attn.c_attn.weight": (3 * D, D),
+        "attn.c_attn.bias": (3 * D,),
+        "attn.c_proj.weight": (D, D),
+        "attn.c_proj.bias": (D,),
+        "mlp.c_fc.weight": (4 * D, D),
+        "mlp.c_fc.bias": (4 * D,),
+        "mlp.c_proj.weight": (D, 4 * D),
+        "mlp.c_proj.bias": (D,),
+    }
     shapes = {"wte.weight": (V_padded, D), "wpe.weight": (T, D)}
     shapes |= {f"h.{i}.{kind}": shape for i in range(L) for kind, shape in layer.items()}
     shapes |= {"ln_f.weight": (D,), "ln_f.bias": (D,)}

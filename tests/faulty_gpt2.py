@@ -135,8 +135,9 @@ class FaultyGPT2:
         (B, T, D), K = x.shape, x.shape[-1] // self.n_head
         qkv = self.linear(f"{name}.c_attn", x)
         if self.has("columns by head"):
-            qkv = self.keep(f"{name}.c_attn", qkv.reshape(B, T, 3, H, K).swapaxes(2, 3).reshape(
-                B, T, 3 * D))  # fmt: skip
+            qkv = self.keep(
+                f"{name}.c_attn", qkv.reshape(B, T, 3, H, K).swapaxes(2, 3).reshape(B, T, 3 * D)
+            )
         q, k, v = qkv[..., :D], qkv[..., D : 2 * D], qkv[..., 2 * D :]
         if self.has("k before q"):
             q, k = k, q
@@ -144,8 +145,10 @@ class FaultyGPT2:
             q, k, v = k, v, q
         if self.has("heads first"):
             q, k, v = np.moveaxis(qkv.reshape(B, T, H, 3, K), 3, 0).reshape(3, B, T, D)
-        q, k, v = (self.keep(f"{name}.{letter}", self.split(part))
-                   for letter, part in (("q", q), ("k", k), ("v", v)))  # fmt: skip
+        q, k, v = (
+            self.keep(f"{name}.{letter}", self.split(part))
+            for letter, part in (("q", q), ("k", k), ("v", v))
+        )
         if self.past is not None:
             k = np.concatenate([self.past[0, i], k], 2)
             v = np.concatenate([self.past[1, i], v], 2)

@@ -185,8 +185,9 @@ def cut(after: int) -> Fault:
         headers = dict(file.headers)
         if start:
             headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
-        handler.answer(206 if start else 200, file.body[start:start + after], headers,
-                       length=size - start)
+        handler.answer(
+            206 if start else 200, file.body[start : start + after], headers, length=size - start
+        )
 
     return fault
 
@@ -197,7 +198,7 @@ def trickle(chunk: int, pause: float) -> Fault:
     def fault(handler: Handler, file: File) -> None:
         handler.answer(200, b"", file.headers, length=len(file.body))
         for start in range(0, len(file.body), chunk):
-            handler.wfile.write(file.body[start:start + chunk])
+            handler.wfile.write(file.body[start : start + chunk])
             time.sleep(pause)
 
     return fault

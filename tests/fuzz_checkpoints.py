@@ -120,10 +120,39 @@ def splice(one, two, rng):
 # JSON: the header of safetensors, and the index of shards.
 
 ODD_VALUES = [
-    None, True, -1, 0, 1, 2.5, 1e308, 1 << 31, 1 << 62, 1 << 64, 10**40, "", "F64", "BF16", "BOOL",
-    "\0", "\n", "\ud800", "..", "../../etc/passwd", "/etc/passwd", "x" * 3000, [], {}, [[]], [0],
-    [1 << 40, 1 << 40], [-1, 24], [24, 0], [0, 1 << 63], {"": {}}, "__metadata__",
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2.5,
+    1e308,
+    1 << 31,
+    1 << 62,
+    1 << 64,
+    10**40,
+    "",
+    "F64",
+    "BF16",
+    "BOOL",
+    "\0",
+    "\n",
+    "\ud800",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "x" * 3000,
+    [],
+    {},
+    [[]],
+    [0],
+    [1 << 40, 1 << 40],
+    [-1, 24],
+    [24, 0],
+    [0, 1 << 63],
+    {"": {}},
+    "__metadata__",
+]
 
 
 def spoil_json(value, rng):
@@ -161,8 +190,11 @@ BODY = bytes(range(1, 44))
 
 def harmless(header, rng):
     """The same tensors in another order, under other names, with more said of them."""
-    items = [(f"{key}\n{rng.randrange(9)}" if rng.random() < 0.3 else key, value)
-             for key, value in header.items() if key != "__metadata__"]  # fmt: skip
+    items = [
+        (f"{key}\n{rng.randrange(9)}" if rng.random() < 0.3 else key, value)
+        for key, value in header.items()
+        if key != "__metadata__"
+    ]
     rng.shuffle(items)
     more = {"__metadata__": rng.choice([None, {}, {"ü": "\0"}])} if rng.random() < 0.5 else {}
     return more | {key: {**value, "note": 1} for key, value in items}
@@ -235,19 +267,72 @@ STORAGES = {
 }
 
 ODD_OPCODES = [
-    b"0", b"1", b"2", b"(", b")", b"]", b"}", b"t", b"\x85", b"\x86", b"\x87", b"a", b"e", b"s",
-    b"u", b"R", b"b", b"Q", b".", b"N", b"\x88", b"\x93", b"\x94", b"\x81", b"\x92", b"o", b"\x8f",
-    b"q\0", b"h\0", b"r\xff\xff\xff\xff", b"j\0\0\0\0", b"K\1", b"J\xff\xff\xff\xff", b"\x8a\1\x80",
-    b"\x8b\xff\xff\xff\x7f", b"\x8d" + b"\xff" * 8, b"\x8e" + b"\xff" * 8, b"\x96" + b"\xff" * 8,
-    b"X\xff\xff\xff\xff", b"\x95" + b"\xff" * 8, b"\x82\1", b"I9\n", b"L9\n", b"F9\n", b"V\\u1\n",
-    b"S'\\d'\n", b"p0\n", b"g0\n", b"G\x7f\xf8\0\0\0\0\0\0", b"iposix\nsystem\n",
+    b"0",
+    b"1",
+    b"2",
+    b"(",
+    b")",
+    b"]",
+    b"}",
+    b"t",
+    b"\x85",
+    b"\x86",
+    b"\x87",
+    b"a",
+    b"e",
+    b"s",
+    b"u",
+    b"R",
+    b"b",
+    b"Q",
+    b".",
+    b"N",
+    b"\x88",
+    b"\x93",
+    b"\x94",
+    b"\x81",
+    b"\x92",
+    b"o",
+    b"\x8f",
+    b"q\0",
+    b"h\0",
+    b"r\xff\xff\xff\xff",
+    b"j\0\0\0\0",
+    b"K\1",
+    b"J\xff\xff\xff\xff",
+    b"\x8a\1\x80",
+    b"\x8b\xff\xff\xff\x7f",
+    b"\x8d" + b"\xff" * 8,
+    b"\x8e" + b"\xff" * 8,
+    b"\x96" + b"\xff" * 8,
+    b"X\xff\xff\xff\xff",
+    b"\x95" + b"\xff" * 8,
+    b"\x82\1",
+    b"I9\n",
+    b"L9\n",
+    b"F9\n",
+    b"V\\u1\n",
+    b"S'\\d'\n",
+    b"p0\n",
+    b"g0\n",
+    b"G\x7f\xf8\0\0\0\0\0\0",
+    b"iposix\nsystem\n",
     name("posix", "system") + tuple_of(text("echo owned")) + b"R",
     name("builtins", "exec") + tuple_of(text("1/0")) + b"R",
     text("posix") + text("system") + b"\x93" + tuple_of(text("echo owned")) + b"R",
-    name("torch", "Size"), name("torch", "device"), name("torch", "float32"),
-    name("torch._utils", "_rebuild_parameter"), storage("0"), storage("9"), tensor(storage("0")),
-    number(1 << 40), number(-1), numbers([1 << 40, 1 << 40]), numbers([]), text("\ud800"),
-]  # fmt: skip
+    name("torch", "Size"),
+    name("torch", "device"),
+    name("torch", "float32"),
+    name("torch._utils", "_rebuild_parameter"),
+    storage("0"),
+    storage("9"),
+    tensor(storage("0")),
+    number(1 << 40),
+    number(-1),
+    numbers([1 << 40, 1 << 40]),
+    numbers([]),
+    text("\ud800"),
+]
 
 
 def opcodes(data):
@@ -322,12 +407,26 @@ def tensorflow_items():
 
 ITEMS, DATA = tensorflow_items()
 ODD_MESSAGES = [
-    bundle_entry((1 << 40, 1 << 40)), bundle_entry(((1 << 64) - 1,)), bundle_entry(offset=1 << 63),
-    bundle_entry(shard=1 << 40), bundle_entry(shard=-1 % (1 << 64)), bundle_entry(size=1 << 62),
-    bundle_entry((), size=0), bundle_entry(code=7), bundle_entry(code=1 << 40), b"", b"\xff" * 11,
-    bundle_entry(more=field(7, b"")), bundle_header(1 << 31), bundle_header(0), field(2, 5), b"\v",
-    bundle_entry((2,) * 9), bundle_entry((0,) * 60, size=0), bundle_entry(code=14, size=12),
-]  # fmt: skip
+    bundle_entry((1 << 40, 1 << 40)),
+    bundle_entry(((1 << 64) - 1,)),
+    bundle_entry(offset=1 << 63),
+    bundle_entry(shard=1 << 40),
+    bundle_entry(shard=-1 % (1 << 64)),
+    bundle_entry(size=1 << 62),
+    bundle_entry((), size=0),
+    bundle_entry(code=7),
+    bundle_entry(code=1 << 40),
+    b"",
+    b"\xff" * 11,
+    bundle_entry(more=field(7, b"")),
+    bundle_header(1 << 31),
+    bundle_header(0),
+    field(2, 5),
+    b"\v",
+    bundle_entry((2,) * 9),
+    bundle_entry((0,) * 60, size=0),
+    bundle_entry(code=14, size=12),
+]
 
 
 def make_tensorflow(rng):
@@ -381,10 +480,25 @@ def make_llmc(rng):
 
 
 MAGICS = [
-    b"\x89HDF\r\n\x1a\n", b"GGUF", b"lmgg", b"PK\3\4", b"PK\5\6", b"\x80\2", b"\x80\4\x95", b"{",
-    b"<!DOCTYPE html>", b"version https://git-lfs", b"\x08\7\x12", b"\x81\xa5param", b"\x93NUMPY",
-    b"model_checkpoint_path: ", b"\x1f\x8b", b"\0" * 8 + b"{", LLMC[:8], table(ITEMS)[-8:],
-]  # fmt: skip
+    b"\x89HDF\r\n\x1a\n",
+    b"GGUF",
+    b"lmgg",
+    b"PK\3\4",
+    b"PK\5\6",
+    b"\x80\2",
+    b"\x80\4\x95",
+    b"{",
+    b"<!DOCTYPE html>",
+    b"version https://git-lfs",
+    b"\x08\7\x12",
+    b"\x81\xa5param",
+    b"\x93NUMPY",
+    b"model_checkpoint_path: ",
+    b"\x1f\x8b",
+    b"\0" * 8 + b"{",
+    LLMC[:8],
+    table(ITEMS)[-8:],
+]
 
 
 def make_anything(rng):

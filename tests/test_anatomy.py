@@ -45,10 +45,13 @@ def test_counts_equal_hugging_faces(name):
     assert ledger(c).n_params == model.num_parameters()
 
 
-@pytest.mark.parametrize("config", [
-    Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, n_inner=11),
-    Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, tie_word_embeddings=False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, n_inner=11),
+        Config(vocab_size=7, n_ctx=5, n_embd=6, n_head=2, n_layer=3, tie_word_embeddings=False),
+    ],
+)
 def test_counts_equal_the_tensors(config):
     params = gpt2np.Params.random(config)
     account = ledger(config)
@@ -130,16 +133,38 @@ def test_every_activation_has_its_component():
 
 def test_names_and_aliases_are_found():
     for name, component in {
-        "wpe": "wpe", "position embedding": "wpe", "wte": "wte", "token embedding": "wte",
-        "tokenizer": "tokenizer", "dropout": "dropout", "ln": "ln_1", "LayerNorm": "ln_1",
-        "h.3.ln_2": "ln_2", "attention": "attn", "attn": "attn", "qkv": "attn.c_attn",
-        "attention scores": "attn.scores", "mask": "attn.scores", "softmax": "attn.pattern",
-        "transformer.h.11.attn.c_proj": "attn.c_proj", "z": "attn.z", "mlp": "mlp",
-        "MLP, up": "mlp.c_fc", "gelu": "mlp.act", "residual": "resid_mid",
-        "residual stream": "resid_mid", "final norm": "ln_f", "final-norm": "ln_f",
-        "tied projection": "logits", "tied_projection": "logits", "lm_head": "logits",
-        "cache": "cache", "key-value cache": "cache", "KV cache": "cache", "sampling": "sampling",
-    }.items():  # fmt: skip
+        "wpe": "wpe",
+        "position embedding": "wpe",
+        "wte": "wte",
+        "token embedding": "wte",
+        "tokenizer": "tokenizer",
+        "dropout": "dropout",
+        "ln": "ln_1",
+        "LayerNorm": "ln_1",
+        "h.3.ln_2": "ln_2",
+        "attention": "attn",
+        "attn": "attn",
+        "qkv": "attn.c_attn",
+        "attention scores": "attn.scores",
+        "mask": "attn.scores",
+        "softmax": "attn.pattern",
+        "transformer.h.11.attn.c_proj": "attn.c_proj",
+        "z": "attn.z",
+        "mlp": "mlp",
+        "MLP, up": "mlp.c_fc",
+        "gelu": "mlp.act",
+        "residual": "resid_mid",
+        "residual stream": "resid_mid",
+        "final norm": "ln_f",
+        "final-norm": "ln_f",
+        "tied projection": "logits",
+        "tied_projection": "logits",
+        "lm_head": "logits",
+        "cache": "cache",
+        "key-value cache": "cache",
+        "KV cache": "cache",
+        "sampling": "sampling",
+    }.items():
         assert find(name).name == component, name
     with pytest.raises(InputError, match=r"no component 'nonsense'; there are tokenizer, wte"):
         find("nonsense")
@@ -175,9 +200,10 @@ def test_hugging_faces_attributes_exist():
 
     with torch.device("meta"):
         model = transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=5,
-                                    bos_token_id=None, eos_token_id=None)
-        )  # fmt: skip
+            transformers.GPT2Config(
+                n_layer=1, n_embd=4, n_head=2, vocab_size=5, bos_token_id=None, eos_token_id=None
+            )
+        )
     instances = {type(module).__name__: module for module in model.modules()}
     for component in (*COMPONENTS, *WHOLES):
         name, _, attribute = component.huggingface.partition(".")

@@ -29,9 +29,16 @@ def hf():
     model = pytest.importorskip("huggingface").hf_model(letters.params)
 
     def search(prompt, eot, **kwargs):
-        out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)),
-                             do_sample=False, eos_token_id=eot, pad_token_id=11,
-                             output_scores=True, return_dict_in_generate=True, **kwargs)
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),
+            do_sample=False,
+            eos_token_id=eot,
+            pad_token_id=11,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **kwargs,
+        )
         ids = out.sequences[0, len(prompt) :].tolist()
         if eot in ids:
             ids = ids[: ids.index(eot) + 1]
@@ -54,18 +61,32 @@ def hf():
 def test_sequences_and_scores_are_hugging_faces(
     hf, *, prompt, num_beams, n, length_penalty, early_stopping, repetition_penalty, ngram, ends
 ):
-    search = {"max_new_tokens": n, "num_beams": num_beams, "length_penalty": length_penalty,
-              "early_stopping": early_stopping, "repetition_penalty": repetition_penalty}
+    search = {
+        "max_new_tokens": n,
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "early_stopping": early_stopping,
+        "repetition_penalty": repetition_penalty,
+    }
     # A stop string of one token does what an end of text does.
-    ours = generate(letters, prompt, no_repeat_ngram=ngram, stop_at_eot=ends == "eot",
-                    stop="f" if ends == "stop" else None, **search)
-    ids, hf_score = hf(prompt, {"eot": 11, "stop": 5, "length": None}[ends],
-                       no_repeat_ngram_size=ngram, **search)
+    ours = generate(
+        letters,
+        prompt,
+        no_repeat_ngram=ngram,
+        stop_at_eot=ends == "eot",
+        stop="f" if ends == "stop" else None,
+        **search,
+    )
+    ids, hf_score = hf(
+        prompt, {"eot": 11, "stop": 5, "length": None}[ends], no_repeat_ngram_size=ngram, **search
+    )
     assert ours.ids == ids
     assert score(ours, length_penalty) == pytest.approx(hf_score, rel=1e-4, abs=1e-5)
     text = LETTERS.decode(ids)
-    assert ours.text == {"eot": text.removesuffix("$"),
-                         "stop": text.removesuffix("f"), "length": text}[ends]
+    assert (
+        ours.text
+        == {"eot": text.removesuffix("$"), "stop": text.removesuffix("f"), "length": text}[ends]
+    )
     assert ours.finish_reason == (ends if ids[-1] == {"eot": 11, "stop": 5}.get(ends) else "length")
 
 
@@ -76,9 +97,15 @@ def test_the_embedded_model_against_hugging_face(prompt):
     search = {"num_beams": 4, "length_penalty": 0.5, "max_new_tokens": 15}
     newline = model.tokenizer.encode("\n")[0]
     one = generate(model, prompt, stop="\n", **search)
-    out = hf_model.generate(torch.tensor([one.prompt_ids]), do_sample=False, eos_token_id=newline,
-                            output_scores=True, return_dict_in_generate=True,
-                            attention_mask=torch.ones(1, len(one.prompt_ids)), **search)
+    out = hf_model.generate(
+        torch.tensor([one.prompt_ids]),
+        do_sample=False,
+        eos_token_id=newline,
+        output_scores=True,
+        return_dict_in_generate=True,
+        attention_mask=torch.ones(1, len(one.prompt_ids)),
+        **search,
+    )
     ids = out.sequences[0, len(one.prompt_ids) :].tolist()
     assert one.ids == ids[: len(one.ids)]
     assert len(one.ids) == (ids.index(newline) + 1 if newline in ids else 15)
@@ -109,8 +136,9 @@ def test_enough_beams_find_the_likeliest_sequence(prompt):
 
 def test_each_prompt_of_a_list_is_searched_by_itself():
     batch = ["abc", "d", "efabce"]
-    for prompt, one in zip(batch, generate(letters, batch, num_beams=3, max_new_tokens=9),
-                           strict=True):
+    for prompt, one in zip(
+        batch, generate(letters, batch, num_beams=3, max_new_tokens=9), strict=True
+    ):
         same(one, generate(letters, prompt, num_beams=3, max_new_tokens=9))
 
 
@@ -144,8 +172,9 @@ def test_more_beams_than_there_are_continuations(num_beams):
 @pytest.mark.parametrize("length_penalty", [-50, 50])
 def test_the_ends_of_the_range_of_length_penalties(length_penalty):
     params = Params.random(Config(3, 1024, 4, 1, 1), 1, np.float64)
-    one = generate(Model(params), [0], num_beams=2, max_new_tokens=1000,
-                   length_penalty=length_penalty)
+    one = generate(
+        Model(params), [0], num_beams=2, max_new_tokens=1000, length_penalty=length_penalty
+    )
     assert len(one.ids) == 1000
 
 

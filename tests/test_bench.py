@@ -92,10 +92,15 @@ def test_the_table_shows_each_figure(folder, capsys, monkeypatch):
     assert bench.run(arguments("--model", folder)) == 0
     out = capsys.readouterr().out
     for words in (
-        f"{n_params():,} parameters", "OPENBLAS_CORETYPE=Haswell is set",
-        "decode, batch 64, 24 cached", "prefill of 24", "GB/s", "GFLOP/s",
-        "cold start   0.50 s", "peak memory  unknown",
-    ):  # fmt: skip
+        f"{n_params():,} parameters",
+        "OPENBLAS_CORETYPE=Haswell is set",
+        "decode, batch 64, 24 cached",
+        "prefill of 24",
+        "GB/s",
+        "GFLOP/s",
+        "cold start   0.50 s",
+        "peak memory  unknown",
+    ):
         assert words in out
 
 
@@ -128,8 +133,11 @@ def test_measuring_passes_over_the_positions_it_is_given(monkeypatch):
 
     limits = []
     monkeypatch.setattr(bench, "forward", watched)
-    monkeypatch.setattr(bench, "products", lambda _, rows, head_rows: (
-        limits.append((rows, head_rows)) or (lambda: None)))  # fmt: skip
+    monkeypatch.setattr(
+        bench,
+        "products",
+        lambda _, rows, head_rows: limits.append((rows, head_rows)) or (lambda: None),
+    )
     bench.measure(params, batch=3, new=5, cached=7, seconds=0.05)
     assert seen == {(3, 5, 7, 12, True)}
     assert limits == [(15, 3)]

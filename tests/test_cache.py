@@ -11,8 +11,9 @@ from weights import near, random_params
 from gpt2np import Config, ContextError, InputError, KVCache, forward
 
 N_CTX = 40
-CONFIG = Config(vocab_size=23, n_ctx=N_CTX, n_embd=24, n_head=3, n_layer=3,
-                scale_attn_by_inverse_layer_idx=True)  # fmt: skip
+CONFIG = Config(
+    vocab_size=23, n_ctx=N_CTX, n_embd=24, n_head=3, n_layer=3, scale_attn_by_inverse_layer_idx=True
+)
 IDS = np.random.default_rng(0).integers(23, size=(2, N_CTX))
 
 
@@ -178,9 +179,10 @@ def test_the_capacity_is_a_limit(params, whole):
     cache = KVCache(params, 2, capacity=11)
     assert (cache.capacity, cache.batch_size, cache.length) == (11, 2, 0)
     forward(params, IDS[:, :9], cache)
-    with pytest.raises(ContextError, match=re.escape(
-        "9 cached and 3 new positions make 12, but the cache's capacity is 11"
-    )):  # fmt: skip
+    with pytest.raises(
+        ContextError,
+        match=re.escape("9 cached and 3 new positions make 12, but the cache's capacity is 11"),
+    ):
         forward(params, IDS[:, 9:12], cache)
     assert cache.length == 9
     assert near(forward(params, IDS[:, 9:11], cache), whole[:, 9:11])

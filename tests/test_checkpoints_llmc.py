@@ -8,9 +8,13 @@ from gpt2np.checkpoints import open_checkpoint
 from gpt2np.errors import CheckpointError
 
 FIELDS = {
-    "max_seq_len": 8, "vocab_size": 11, "num_layers": 2, "num_heads": 2, "channels": 4,
+    "max_seq_len": 8,
+    "vocab_size": 11,
+    "num_layers": 2,
+    "num_heads": 2,
+    "channels": 4,
     "padded_vocab_size": 16,
-}  # fmt: skip
+}
 
 
 def float32_file(state):

@@ -29,8 +29,17 @@ nn = torch.nn
 
 BOTH_FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 TYPES = (
-    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
-)  # fmt: skip
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+)
 
 
 def save(value, path, zipped, protocol=2):
@@ -137,9 +146,14 @@ def test_reads_a_checkpoint_of_nanogpt(tmp_path, zipped):
     moments = {"step": torch.tensor(9.0), "exp_avg": torch.ones(17, 8)}
     groups = [{"lr": 6e-4, "betas": (0.9, 0.95), "foreach": None, "params": [0]}]
     model_args = {
-        "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 6, "bias": False,
-        "vocab_size": 17, "dropout": 0.0,
-    }  # fmt: skip
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 8,
+        "block_size": 6,
+        "bias": False,
+        "vocab_size": 17,
+        "dropout": 0.0,
+    }
     config = {"out_dir": "out", "learning_rate": 6e-4, "compile": True, "init_from": None}
     checkpoint = {
         "model": {f"_orig_mod.{key}": value for key, value in model.state_dict().items()},
@@ -152,8 +166,11 @@ def test_reads_a_checkpoint_of_nanogpt(tmp_path, zipped):
     save(checkpoint, tmp_path / "ckpt.pt", zipped)
     read = open_checkpoint(tmp_path)
     assert read.metadata == {
-        "model_args": model_args, "iter_num": 2000, "best_val_loss": 3.25, "config": config
-    }  # fmt: skip
+        "model_args": model_args,
+        "iter_num": 2000,
+        "best_val_loss": 3.25,
+        "config": config,
+    }
     assert list(read.tensors) == list(checkpoint["model"])
     for key, expected in checkpoint["model"].items():
         check_equal(read.tensors[key], expected)

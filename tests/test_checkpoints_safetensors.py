@@ -14,9 +14,19 @@ from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
 from gpt2np.errors import CheckpointError
 
 TYPES = (
-    "float64", "float32", "float16", "int64", "int32", "int16", "int8",
-    "uint64", "uint32", "uint16", "uint8", "bool",
-)  # fmt: skip
+    "float64",
+    "float32",
+    "float16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint64",
+    "uint32",
+    "uint16",
+    "uint8",
+    "bool",
+)
 
 
 def some_tensors():
@@ -289,10 +299,20 @@ def test_shards_through_symbolic_links(tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "../a.safetensors", "/etc/passwd", "x/a.safetensors", "x\\a.safetensors", "C:a.safetensors",
-        "..", ".", "", "a\n.safetensors", "a\0", "\ud800", "x" * 300,
+        "../a.safetensors",
+        "/etc/passwd",
+        "x/a.safetensors",
+        "x\\a.safetensors",
+        "C:a.safetensors",
+        "..",
+        ".",
+        "",
+        "a\n.safetensors",
+        "a\0",
+        "\ud800",
+        "x" * 300,
     ],
-)  # fmt: skip
+)
 def test_a_shard_must_stand_beside_the_index(tmp_path, name):
     (tmp_path / "model").mkdir()
     safetensors.save(tmp_path / "a.safetensors", {"w": np.ones(2)})

@@ -45,8 +45,9 @@ def model(folder):
 def process(*argv, **options):
     command = [sys.executable, "-m", "gpt2np", *argv]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=options.pop("stdout", pipe), stderr=pipe,
-                          **options) as child:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=options.pop("stdout", pipe), stderr=pipe, **options
+    ) as child:
         try:
             yield child
         finally:
@@ -92,11 +93,14 @@ def test_module():
     assert finished("--version") == (0, f"gpt2np {gpt2np.__version__}{os.linesep}".encode(), b"")
 
 
-@pytest.mark.parametrize(("command", "unneeded"), [
-    (["tokenize", "--ids", "x"], "requests tqdm regex gpt2np.generation gpt2np.hub"),
-    (["generate", "-m", "FOLDER", "-n", "1", "x"], "requests tqdm regex gpt2np.hub readline"),
-    (["generate", "-m", "FOLDER", "-n", "1", "--json", "x"], "requests tqdm gpt2np.hub"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "unneeded"),
+    [
+        (["tokenize", "--ids", "x"], "requests tqdm regex gpt2np.generation gpt2np.hub"),
+        (["generate", "-m", "FOLDER", "-n", "1", "x"], "requests tqdm regex gpt2np.hub readline"),
+        (["generate", "-m", "FOLDER", "-n", "1", "--json", "x"], "requests tqdm gpt2np.hub"),
+    ],
+)
 def test_imports_only_what_it_needs(folder, command, unneeded):
     command = [folder if word == "FOLDER" else word for word in command]
     code = (
@@ -111,21 +115,24 @@ def test_imports_only_what_it_needs(folder, command, unneeded):
 # generate
 
 
-@pytest.mark.parametrize(("options", "keywords"), [
-    ("",                                {}),
-    ("-n 7",                            {"max_new_tokens": 7}),
-    ("--max-new-tokens 7 -t 0",         {"max_new_tokens": 7, "temperature": 0}),
-    ("--temperature 0.5",               {"temperature": 0.5}),
-    ("-k 5",                            {"top_k": 5}),
-    ("--top-k 1",                       {"top_k": 1}),
-    ("-p 0.001",                        {"top_p": 0.001}),
-    ("--top-p 0.002",                   {"top_p": 0.002}),
-    ("--min-p 0.9",                     {"min_p": 0.9}),
-    ("-t 0 --repetition-penalty 1.3",   {"temperature": 0, "repetition_penalty": 1.3}),
-    ("-t 0 --no-repeat-ngram 2",        {"temperature": 0, "no_repeat_ngram": 2}),
-    ("--seed 9",                        {"seed": 9}),
-    ("--stop a --stop e",               {"stop": ["a", "e"]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("", {}),
+        ("-n 7", {"max_new_tokens": 7}),
+        ("--max-new-tokens 7 -t 0", {"max_new_tokens": 7, "temperature": 0}),
+        ("--temperature 0.5", {"temperature": 0.5}),
+        ("-k 5", {"top_k": 5}),
+        ("--top-k 1", {"top_k": 1}),
+        ("-p 0.001", {"top_p": 0.001}),
+        ("--top-p 0.002", {"top_p": 0.002}),
+        ("--min-p 0.9", {"min_p": 0.9}),
+        ("-t 0 --repetition-penalty 1.3", {"temperature": 0, "repetition_penalty": 1.3}),
+        ("-t 0 --no-repeat-ngram 2", {"temperature": 0, "no_repeat_ngram": 2}),
+        ("--seed 9", {"seed": 9}),
+        ("--stop a --stop e", {"stop": ["a", "e"]}),
+    ],
+)
 def test_text_is_the_prompt_and_what_the_library_gives(run, folder, model, options, keywords):
     keywords = {"seed": 1} | keywords
     expected = "ROMEO:" + generation.generate(model, "ROMEO:", **keywords).text + "\n"
@@ -134,14 +141,17 @@ def test_text_is_the_prompt_and_what_the_library_gives(run, folder, model, optio
     assert err == f"gpt2np: {folder} (0.8M parameters, float32)\n"
 
 
-@pytest.mark.parametrize(("options", "keywords"), [
-    ("--ignore-eot",                    {"stop_at_eot": False}),
-    ("--beams 4",                       {"num_beams": 4}),
-    ("--lookup 8",                      {"lookup": 8}),
-    ("--on-full refuse",                {"on_full": "refuse"}),
-    ("--num-samples 2",                 {"num_samples": 2, "progress": False}),
-    ("--stop a --stop \u00e9",          {"stop": ["a", "\u00e9"]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("--ignore-eot", {"stop_at_eot": False}),
+        ("--beams 4", {"num_beams": 4}),
+        ("--lookup 8", {"lookup": 8}),
+        ("--on-full refuse", {"on_full": "refuse"}),
+        ("--num-samples 2", {"num_samples": 2, "progress": False}),
+        ("--stop a --stop \u00e9", {"stop": ["a", "\u00e9"]}),
+    ],
+)
 def test_options_are_the_arguments_of_the_library(run, folder, monkeypatch, options, keywords):
     calls = []
 
@@ -174,8 +184,9 @@ def test_tells_that_a_text_outgrew_the_context(run, tmp_path):
     for n, told in ((7, 0), (8, 0), (9, 1), (30, 1)):  # the last of 1 + 8 needs no slide yet
         keywords = {"seed": 1, "max_new_tokens": n, "on_full": "slide"}
         text = generation.generate(model, "a", **keywords).text
-        code, out, err = run("generate", "a", "-m", str(tmp_path), "--seed", "1", "-n", str(n),
-                             "--on-full", "slide")  # fmt: skip
+        code, out, err = run(
+            "generate", "a", "-m", str(tmp_path), "--seed", "1", "-n", str(n), "--on-full", "slide"
+        )
         assert (code, out) == (0, f"a{text}\n")
         assert err.count("the context of 8 tokens") == told
     assert err.count("\n") == 2
@@ -204,13 +215,16 @@ def test_text_is_shown_as_it_comes(folder, monkeypatch):
     assert shown == [b"a", b"aone", b"aone two"]
 
 
-@pytest.mark.parametrize("case", [
-    ("two\nlines\n", "two\nlines"),
-    ("two\r\nlines\r\n", "two\r\nlines"),
-    ("a blank line\n\n", "a blank line\n"),
-    ("caf\u00e9", "caf\u00e9"),
-    ("", ""),
-])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("two\nlines\n", "two\nlines"),
+        ("two\r\nlines\r\n", "two\r\nlines"),
+        ("a blank line\n\n", "a blank line\n"),
+        ("caf\u00e9", "caf\u00e9"),
+        ("", ""),
+    ],
+)
 def test_prompt_from_a_file_or_standard_input(run, folder, tmp_path, monkeypatch, case):
     written, prompt = case
     args = ("-m", folder, "--seed", "3", "-n", "5")
@@ -226,18 +240,34 @@ def test_prompt_from_a_file_or_standard_input(run, folder, tmp_path, monkeypatch
 
 
 def test_json(run, folder, model):
-    code, out, _ = run("generate", "caf\u00e9", "-m", folder, "--seed", "5", "--num-samples", "3",
-                       "--stop", "a", "--json")  # fmt: skip
+    code, out, _ = run(
+        "generate",
+        "caf\u00e9",
+        "-m",
+        folder,
+        "--seed",
+        "5",
+        "--num-samples",
+        "3",
+        "--stop",
+        "a",
+        "--json",
+    )
     lines = [json.loads(line) for line in out.splitlines()]
     expected = generation.generate(model, "caf\u00e9", seed=5, num_samples=3, stop=["a"])
     assert code == 0
     assert "caf\u00e9" in out
     assert {line.pop("tokens_per_second") > 0 for line in lines} == {True}
     assert lines == [
-        {"prompt": "caf\u00e9", "text": each.text, "ids": each.ids, "logprobs": each.logprobs,
-         "finish_reason": each.finish_reason}
+        {
+            "prompt": "caf\u00e9",
+            "text": each.text,
+            "ids": each.ids,
+            "logprobs": each.logprobs,
+            "finish_reason": each.finish_reason,
+        }
         for each in expected
-    ]  # fmt: skip
+    ]
 
 
 def test_several_completions_as_text(run, folder, model):
@@ -254,8 +284,20 @@ def test_prompts_from_a_file_in_batches(run, folder, model, tmp_path, samples):
     assert len(prompts) > generate.BATCH
     file = tmp_path / "prompts.txt"
     file.write_bytes("\r\n".join(prompts).encode() + b"\n")
-    code, out, _ = run("generate", "--prompts", str(file), "-m", folder, "--seed", "4", "-n", "3",
-                       "--num-samples", str(samples), "--json")  # fmt: skip
+    code, out, _ = run(
+        "generate",
+        "--prompts",
+        str(file),
+        "-m",
+        folder,
+        "--seed",
+        "4",
+        "-n",
+        "3",
+        "--num-samples",
+        str(samples),
+        "--json",
+    )
     expected = generation.generate(model, prompts, seed=4, max_new_tokens=3, num_samples=samples)
     if samples > 1:
         expected = [each for group in expected for each in group]
@@ -318,29 +360,49 @@ def test_interactive_tells_after_each_text_that_it_outgrew_the_context(
         return ["a", "a a a a a a a", "a"][len(told) - 1]
 
     monkeypatch.setattr("builtins.input", type_next)
-    assert run("generate", "-i", "-m", str(tmp_path), "-n", "5", "--on-full", "slide",
-               "--ignore-eot")[0] == 0  # fmt: skip
+    assert (
+        run("generate", "-i", "-m", str(tmp_path), "-n", "5", "--on-full", "slide", "--ignore-eot")[
+            0
+        ]
+        == 0
+    )
     assert told == [0, 0, 1, 0]
 
 
 @needs_posix
 def test_terminal_session(folder, tmp_path):
-    in_terminal = ("import os, pty, sys; "
-                   "sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))")  # fmt: skip
-    command = [sys.executable, "-m", "gpt2np", "generate", "-i", "-m", folder, "--ignore-eot",
-               "-n", "40000"]  # fmt: skip
+    in_terminal = (
+        "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "gpt2np",
+        "generate",
+        "-i",
+        "-m",
+        folder,
+        "--ignore-eot",
+        "-n",
+        "40000",
+    ]
     env = os.environ | {"GPT2NP_HOME": str(tmp_path), "TERM": "dumb"}
-    with subprocess.Popen([sys.executable, "-c", in_terminal, *command], env=env, bufsize=0,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", in_terminal, *command],
+        env=env,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
         try:
             for line in (b"first\n", b"second\n"):
                 read_until(child.stdout, b"> ")
                 child.stdin.write(line)
                 read_until(child.stdout, b"\n")  # the echo of what was typed
-                assert child.stdout.read(1)      # and some text
-                child.stdin.write(b"\x03")       # Ctrl-C
+                assert child.stdout.read(1)  # and some text
+                child.stdin.write(b"\x03")  # Ctrl-C
             read_until(child.stdout, b"\n> ")
-            child.stdin.write(b"\x04")           # Ctrl-D
+            child.stdin.write(b"\x04")  # Ctrl-D
             assert child.wait(60) == 0
         finally:
             child.kill()
@@ -359,7 +421,9 @@ def read_until(stream, end):
 
 
 def test_table(run):
-    assert run("tokenize", "Hello w\u00f6rld \U0001f600!") == (0, r"""
+    assert run("tokenize", "Hello w\u00f6rld \U0001f600!") == (
+        0,
+        r"""
     id  bytes           piece
  15496  48 65 6c 6c 6f  'Hello'
    266  20 77           ' w'
@@ -369,7 +433,9 @@ def test_table(run):
    222  80              b'\x80'
      0  21              '!'
 tokens: 7, bytes: 18
-""".lstrip("\n"), "")  # fmt: skip
+""".lstrip("\n"),
+        "",
+    )
 
 
 @given(st.text().filter(lambda text: text != "-"))
@@ -422,8 +488,11 @@ def test_tokenize_a_file_or_standard_input(run, tmp_path, monkeypatch):
 
 def test_tokenizer_of_a_model(run, folder, tmp_path):
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\na b\n", encoding="utf-8")
-    for source, ids in ((tmp_path, "256 66\n"), (tmp_path / "vocab.bpe", "256 66\n"),
-                        (folder, "39305\n")):  # fmt: skip
+    for source, ids in (
+        (tmp_path, "256 66\n"),
+        (tmp_path / "vocab.bpe", "256 66\n"),
+        (folder, "39305\n"),
+    ):
         assert run("tokenize", "--ids", "abc", "-m", str(source)) == (0, ids, "")
 
 
@@ -439,11 +508,14 @@ def test_model_without_a_tokenizer(run, tmp_path):
 # download
 
 
-@pytest.mark.parametrize(("options", "keywords"), [
-    ([],                                 {"origin": "hf", "revision": None}),
-    (["--from", "openai"],               {"origin": "openai", "revision": None}),
-    (["--revision", "v1"],               {"origin": "hf", "revision": "v1"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ([], {"origin": "hf", "revision": None}),
+        (["--from", "openai"], {"origin": "openai", "revision": None}),
+        (["--revision", "v1"], {"origin": "hf", "revision": "v1"}),
+    ],
+)
 def test_download(run, monkeypatch, tmp_path, options, keywords):
     calls = []
     monkeypatch.setattr(download, "download", lambda *a, **k: calls.append((a, k)) or tmp_path)
@@ -454,34 +526,37 @@ def test_download(run, monkeypatch, tmp_path, options, keywords):
 # Errors
 
 
-@pytest.mark.parametrize(("argv", "pattern"), [
-    (["frobnicate"],                    r".*'frobnicate'.*generate.* \(see gpt2np --help\)"),
-    (["--frobnicate"],                  r".*--frobnicate.* \(see gpt2np --help\)"),
-    (["generate"],                      r".*PROMPT.*--prompts.* \(see gpt2np generate --help\)"),
-    (["generate", "a", "b\nc"],         r".*b c \(see gpt2np --help\)"),
-    (["generate", "a", "-i"],           r".*-i.*"),
-    (["generate", "a", "-n", "x"],      r".*-n.*'x'.*"),
-    (["generate", "a a", "-n", "49999"],  r"(?=.*\b49999\b)(?=.*\b50001\b).*\b50000\b.*"),
-    (["generate", "aa", "-n", "-1"],    r"max_new_tokens.*-1.*"),
-    (["generate", "a", "-t", "-1"],     r"temperature.*-1.*"),
-    (["generate", "a", "-p", "nan"],    r"top_p.*nan.*"),
-    (["generate", "a", "--seed", "-1"], r"seed.*-1.*"),
-    (["generate", "a", "--stop", ""],   r"stop.*"),
-    (["generate", "a", "--num-samples", "0"], r"num_samples.*0.*"),
-    (["generate", "\ud800"],            r".*PROMPT.*"),
-    (["generate", "-f", "no/such"],     r"no/such: No such file or directory"),
-    (["generate", "-f", "."],           r"\.: .+"),
-    (["generate", "--prompts", "none"], r"none: No such file or directory"),
-    (["generate", "a", "-m", "gtp2"],   r".*'gtp2'.*'gpt2'.*"),
-    (["tokenize"],                      r".*TEXT.*"),
-    (["tokenize", "--decode", "50257"], r"50257 .*50256"),
-    (["tokenize", "--decode", "-1"],    r".*"),
-    (["tokenize", "--decode", "a"],     r"'a' is not a token id.*"),
-    (["tokenize", "--decode", "9" * 5000], r"'9+' is not a token id.*"),
-    (["tokenize", "a", "-m", "gtp2"],   r".*'gtp2'.*'gpt2'.*"),
-    (["download", "gtp2"],              r".*'gtp2'.*'gpt2'.*"),
-    (["download", "gpt2", "--from", "x"], r".*--from.*'x'.*"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "pattern"),
+    [
+        (["frobnicate"], r".*'frobnicate'.*generate.* \(see gpt2np --help\)"),
+        (["--frobnicate"], r".*--frobnicate.* \(see gpt2np --help\)"),
+        (["generate"], r".*PROMPT.*--prompts.* \(see gpt2np generate --help\)"),
+        (["generate", "a", "b\nc"], r".*b c \(see gpt2np --help\)"),
+        (["generate", "a", "-i"], r".*-i.*"),
+        (["generate", "a", "-n", "x"], r".*-n.*'x'.*"),
+        (["generate", "a a", "-n", "49999"], r"(?=.*\b49999\b)(?=.*\b50001\b).*\b50000\b.*"),
+        (["generate", "aa", "-n", "-1"], r"max_new_tokens.*-1.*"),
+        (["generate", "a", "-t", "-1"], r"temperature.*-1.*"),
+        (["generate", "a", "-p", "nan"], r"top_p.*nan.*"),
+        (["generate", "a", "--seed", "-1"], r"seed.*-1.*"),
+        (["generate", "a", "--stop", ""], r"stop.*"),
+        (["generate", "a", "--num-samples", "0"], r"num_samples.*0.*"),
+        (["generate", "\ud800"], r".*PROMPT.*"),
+        (["generate", "-f", "no/such"], r"no/such: No such file or directory"),
+        (["generate", "-f", "."], r"\.: .+"),
+        (["generate", "--prompts", "none"], r"none: No such file or directory"),
+        (["generate", "a", "-m", "gtp2"], r".*'gtp2'.*'gpt2'.*"),
+        (["tokenize"], r".*TEXT.*"),
+        (["tokenize", "--decode", "50257"], r"50257 .*50256"),
+        (["tokenize", "--decode", "-1"], r".*"),
+        (["tokenize", "--decode", "a"], r"'a' is not a token id.*"),
+        (["tokenize", "--decode", "9" * 5000], r"'9+' is not a token id.*"),
+        (["tokenize", "a", "-m", "gtp2"], r".*'gtp2'.*'gpt2'.*"),
+        (["download", "gtp2"], r".*'gtp2'.*'gpt2'.*"),
+        (["download", "gpt2", "--from", "x"], r".*--from.*'x'.*"),
+    ],
+)
 def test_error_is_one_line(run, folder, argv, pattern):
     if argv[0] == "generate" and "-m" not in argv:
         argv = [*argv, "-m", folder]
@@ -523,11 +598,14 @@ def test_error_after_some_text(run, folder, monkeypatch):
     assert one_line(err, "no more")
 
 
-@pytest.mark.parametrize("argv", [
-    ["--debug", "tokenize", "-f", "no/such"],
-    ["tokenize", "--debug", "-f", "no/such"],
-    ["tokenize", "-f", "no/such", "--debug"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--debug", "tokenize", "-f", "no/such"],
+        ["tokenize", "--debug", "-f", "no/such"],
+        ["tokenize", "-f", "no/such", "--debug"],
+    ],
+)
 def test_debug_shows_the_traceback(run, argv):
     code, out, err = run(*argv)
     assert (code, out) == (2, "")
@@ -594,8 +672,11 @@ def test_full_disk():
 @pytest.mark.parametrize("encoding", [None, "ascii"])
 def test_any_locale(encoding):
     """Python knows ASCII alone here; the text has UTF-8 and a byte that is not even that."""
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("LC_", "LANG", "PYTHON"))}  # fmt: skip
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LC_", "LANG", "PYTHON"))
+    }
     env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     if encoding:
         env["PYTHONIOENCODING"] = encoding
@@ -603,6 +684,9 @@ def test_any_locale(encoding):
     ids = TOKENIZER.encode(text)
     argument = b"w\xc3\xb6 \xff"
     assert finished("tokenize", "--ids", argument, env=env) == (
-        0, " ".join(map(str, ids)).encode() + b"\n", b"")
+        0,
+        " ".join(map(str, ids)).encode() + b"\n",
+        b"",
+    )
     out = b"w? ?\n" if encoding else text.encode() + b"\n"
     assert finished("tokenize", "--decode", *map(str, ids), env=env) == (0, out, b"")

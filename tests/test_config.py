@@ -15,13 +15,16 @@ from gpt2np.config import PRESETS
 SIZES = {"vocab_size": 11, "n_ctx": 7, "n_embd": 6, "n_head": 2, "n_layer": 3}
 
 
-@pytest.mark.parametrize(("name", "L", "D", "H"), [
-    ("distilgpt2",   6,  768, 12),
-    ("gpt2",        12,  768, 12),
-    ("gpt2-medium", 24, 1024, 16),
-    ("gpt2-large",  36, 1280, 20),
-    ("gpt2-xl",     48, 1600, 25),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "L", "D", "H"),
+    [
+        ("distilgpt2", 6, 768, 12),
+        ("gpt2", 12, 768, 12),
+        ("gpt2-medium", 24, 1024, 16),
+        ("gpt2-large", 36, 1280, 20),
+        ("gpt2-xl", 48, 1600, 25),
+    ],
+)
 def test_presets(name, L, D, H):
     config = PRESETS[name]
     assert (config.n_layer, config.n_embd, config.n_head) == (L, D, H)
@@ -45,18 +48,19 @@ def test_defaults_are_hugging_faces():
 def configs(draw):
     n_head = draw(st.integers(1, 5))
     return Config(
-        vocab_size=draw(st.integers(1, 9999)), n_ctx=draw(st.integers(1, 99)),
-        n_embd=n_head * draw(st.integers(1, 9)), n_head=n_head, n_layer=draw(st.integers(1, 9)),
+        vocab_size=draw(st.integers(1, 9999)),
+        n_ctx=draw(st.integers(1, 99)),
+        n_embd=n_head * draw(st.integers(1, 9)),
+        n_head=n_head,
+        n_layer=draw(st.integers(1, 9)),
         n_inner=draw(st.integers(0, 99)),
-        activation_function=draw(
-            st.sampled_from(["gelu", "gelu_new", "gelu_pytorch_tanh"])
-        ),
+        activation_function=draw(st.sampled_from(["gelu", "gelu_new", "gelu_pytorch_tanh"])),
         layer_norm_epsilon=draw(st.sampled_from([0, 1, 1e-5, 0.5])),
         scale_attn_weights=draw(st.booleans()),
         scale_attn_by_inverse_layer_idx=draw(st.booleans()),
         reorder_and_upcast_attn=draw(st.booleans()),
         tie_word_embeddings=draw(st.booleans()),
-    )  # fmt: skip
+    )
 
 
 @given(configs())
@@ -64,19 +68,34 @@ def test_there_and_back(config):
     assert Config.from_dict(config.to_dict()) == config
 
 
-@pytest.mark.parametrize("flags", [
-    {}, {"n_inner": 10}, {"activation_function": "gelu"}, {"layer_norm_epsilon": 1e-6},
-    {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True},
-    {"reorder_and_upcast_attn": True}, {"tie_word_embeddings": False},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"n_inner": 10},
+        {"activation_function": "gelu"},
+        {"layer_norm_epsilon": 1e-6},
+        {"scale_attn_weights": False},
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"reorder_and_upcast_attn": True},
+        {"tie_word_embeddings": False},
+    ],
+    ids=str,
+)
 def test_through_hugging_faces_config_json(tmp_path, flags):
     """What save_pretrained writes is read in full, and what we write is what it would read."""
     transformers = pytest.importorskip("transformers")
     config = Config(**SIZES, **flags)
     theirs = transformers.GPT2Config(
-        vocab_size=11, n_positions=7, n_embd=6, n_head=2, n_layer=3, **flags,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=11,
+        n_positions=7,
+        n_embd=6,
+        n_head=2,
+        n_layer=3,
+        **flags,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     theirs.save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert Config.from_dict(values) == config
@@ -100,42 +119,56 @@ def test_n_positions_is_the_one_that_counts():
 
 def test_keys_that_change_nothing_are_passed_over():
     values = SIZES | {
-        "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "initializer_range": 0.02,
-        "summary_type": "cls_index", "task_specific_params": {"text-generation": {}},
-        "torch_dtype": "float32", "transformers_version": "4.0", "use_cache": True,
-        "bos_token_id": 50256, "add_cross_attention": False, "n_inner": None,
-    }  # fmt: skip
+        "architectures": ["GPT2LMHeadModel"],
+        "attn_pdrop": 0.1,
+        "initializer_range": 0.02,
+        "summary_type": "cls_index",
+        "task_specific_params": {"text-generation": {}},
+        "torch_dtype": "float32",
+        "transformers_version": "4.0",
+        "use_cache": True,
+        "bos_token_id": 50256,
+        "add_cross_attention": False,
+        "n_inner": None,
+    }
     assert Config.from_dict(values) == Config(**SIZES)
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"model_type": "llama"},         "model_type is 'llama', not 'gpt2'"),
-    ({"model_type": None},            "model_type is None, not 'gpt2'"),
-    ({"add_cross_attention": True},   "add_cross_attention is set"),
-    ({"quantization_config": {"bits": 4}}, "quantization_config is set"),
-    ({"activation_function": "relu"}, "activation_function is 'relu'; GPT-2 has one of gelu_new,"),
-    ({"activation_function": None},   "activation_function is None"),
-    ({"activation_function": ["gelu"]}, "activation_function is ['gelu']"),
-    ({"activation_function": "silu"}, "activation_function is 'silu'"),
-    ({"vocab_size": None},            "vocab_size is missing"),
-    ({"n_layer": None},               "n_layer is missing"),
-    ({"n_head": 4},                   "n_embd is 6, not a multiple of n_head, 4"),
-    ({"n_layer": 0},                  "n_layer is 0, not a positive whole number"),
-    ({"n_embd": -6},                  "n_embd is -6, not a positive whole number"),
-    ({"n_inner": -1},                 "n_inner is -1, not a positive whole number"),
-    ({"n_head": 2.0},                 "n_head is 2.0, not a positive whole number"),
-    ({"n_head": "2"},                 "n_head is '2', not a positive whole number"),
-    ({"n_head": True},                "n_head is True, not a positive whole number"),
-    ({"layer_norm_epsilon": -1e-5},   "layer_norm_epsilon is -1e-05, not a number of 0 or more"),
-    ({"layer_norm_epsilon": math.nan}, "layer_norm_epsilon is nan, not a number of 0 or more"),
-    ({"layer_norm_epsilon": "1e-5"},  "layer_norm_epsilon is '1e-5', not a number of 0 or more"),
-    ({"layer_norm_epsilon": None},    "layer_norm_epsilon is None, not a number of 0 or more"),
-    ({"layer_norm_epsilon": True},    "layer_norm_epsilon is True, not a number of 0 or more"),
-    ({"scale_attn_weights": 1},       "scale_attn_weights is 1, not true or false"),
-    ({"tie_word_embeddings": "no"},   "tie_word_embeddings is 'no', not true or false"),
-    ({"reorder_and_upcast_attn": None}, "reorder_and_upcast_attn is None, not true or false"),
-    ({"scale_attn_by_inverse_layer_idx": 0}, "scale_attn_by_inverse_layer_idx is 0, not true"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "llama"}, "model_type is 'llama', not 'gpt2'"),
+        ({"model_type": None}, "model_type is None, not 'gpt2'"),
+        ({"add_cross_attention": True}, "add_cross_attention is set"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is set"),
+        (
+            {"activation_function": "relu"},
+            "activation_function is 'relu'; GPT-2 has one of gelu_new,",
+        ),
+        ({"activation_function": None}, "activation_function is None"),
+        ({"activation_function": ["gelu"]}, "activation_function is ['gelu']"),
+        ({"activation_function": "silu"}, "activation_function is 'silu'"),
+        ({"vocab_size": None}, "vocab_size is missing"),
+        ({"n_layer": None}, "n_layer is missing"),
+        ({"n_head": 4}, "n_embd is 6, not a multiple of n_head, 4"),
+        ({"n_layer": 0}, "n_layer is 0, not a positive whole number"),
+        ({"n_embd": -6}, "n_embd is -6, not a positive whole number"),
+        ({"n_inner": -1}, "n_inner is -1, not a positive whole number"),
+        ({"n_head": 2.0}, "n_head is 2.0, not a positive whole number"),
+        ({"n_head": "2"}, "n_head is '2', not a positive whole number"),
+        ({"n_head": True}, "n_head is True, not a positive whole number"),
+        ({"layer_norm_epsilon": -1e-5}, "layer_norm_epsilon is -1e-05, not a number of 0 or more"),
+        ({"layer_norm_epsilon": math.nan}, "layer_norm_epsilon is nan, not a number of 0 or more"),
+        ({"layer_norm_epsilon": "1e-5"}, "layer_norm_epsilon is '1e-5', not a number of 0 or more"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon is None, not a number of 0 or more"),
+        ({"layer_norm_epsilon": True}, "layer_norm_epsilon is True, not a number of 0 or more"),
+        ({"scale_attn_weights": 1}, "scale_attn_weights is 1, not true or false"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', not true or false"),
+        ({"reorder_and_upcast_attn": None}, "reorder_and_upcast_attn is None, not true or false"),
+        ({"scale_attn_by_inverse_layer_idx": 0}, "scale_attn_by_inverse_layer_idx is 0, not true"),
+    ],
+    ids=str,
+)
 def test_what_is_refused(change, says):
     with pytest.raises(CheckpointError, match=f"^config: {re.escape(says)}") as caught:
         Config.from_dict(SIZES | change)
@@ -163,9 +196,7 @@ def test_what_scores_are_multiplied_by():
     unscaled = Config(**sizes, scale_attn_weights=False)
     assert unscaled.score_scale(2) == 1
     by_layer = Config(**sizes, scale_attn_by_inverse_layer_idx=True)
-    assert [by_layer.score_scale(i) for i in range(3)] == [
-        32**-0.5, 32**-0.5 / 2, 32**-0.5 / 3
-    ]  # fmt: skip
+    assert [by_layer.score_scale(i) for i in range(3)] == [32**-0.5, 32**-0.5 / 2, 32**-0.5 / 3]
     assert replace(unscaled, scale_attn_by_inverse_layer_idx=True).score_scale(3) == 0.25
     # A Python float: NumPy's float64 would widen float32 arrays.
     assert type(by_layer.score_scale(1)) is float

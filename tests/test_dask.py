@@ -34,11 +34,13 @@ def folder(tmp_path_factory):
 def client(tmp_path_factory):
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None,
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
             local_directory=str(tmp_path_factory.mktemp("dask")),
         ) as cluster,
         distributed.Client(cluster) as client,
-    ):  # fmt: skip
+    ):
         yield client
 
 

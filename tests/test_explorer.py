@@ -23,7 +23,7 @@ from gpt2np.explorer.run import Run, largest, shown
 from gpt2np.tokenizer import Tokenizer
 
 TEXT = "ROMEO:\nBut, soft! what light through yonder window breaks?"
-ATTACK = '</script><img src=x onerror=alert(1)>&lt;"\'\u2028\u202e\x00😀'
+ATTACK = "</script><img src=x onerror=alert(1)>&lt;\"'\u2028\u202e\x00😀"
 VOID = {"meta", "br", "hr", "input"}
 
 
@@ -142,9 +142,12 @@ def test_policy_allows_its_own_style_and_script_alone(root):
     policy = root.find("meta", http_equiv="Content-Security-Policy").attributes["content"]
     style, (_, script) = root.find("style"), root.find_all("script")
     assert policy.split("; ") == [
-        "default-src 'none'", f"style-src 'sha256-{digest(style)}'",
-        f"script-src 'sha256-{digest(script)}'", "base-uri 'none'", "form-action 'none'",
-    ]  # fmt: skip
+        "default-src 'none'",
+        f"style-src 'sha256-{digest(style)}'",
+        f"script-src 'sha256-{digest(script)}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 
 
 def test_ids_are_unique_and_links_lead_somewhere(root):
@@ -234,16 +237,19 @@ def test_every_component_has_its_sheet(root, model):
 
 
 def test_flow_is_that_of_the_model(root, model):
-    order = [e.attributes["id"] for e in root.find("ol", class_="flow").find_all("details")
-             if "id" in e.attributes]  # fmt: skip
+    order = [
+        e.attributes["id"]
+        for e in root.find("ol", class_="flow").find_all("details")
+        if "id" in e.attributes
+    ]
     names = [component.name for component in COMPONENTS if component.name != "cache"]
     names.insert(names.index("attn.c_attn") + 1, "cache")
     first = names.index("ln_1")
-    assert order[: first] == names[:first]
+    assert order[:first] == names[:first]
     assert order[first] == "h.0"
     L = model.config.n_layer
     inside = order[first + 1 : -(L - 1) - 3]
-    assert inside == names[first : -3]
+    assert inside == names[first:-3]
     assert order[-(L - 1) - 3 :] == [*(f"h.{i}" for i in range(1, L)), *names[-3:]]
     tied = root.find("li", class_="tied")
     assert tied.find("details").attributes["id"] == "wte"
@@ -354,8 +360,10 @@ def test_arrays(model, text):
         for i in range(L if "{i}" in name else 1):
             x = trace[name.format(i=i)][0].reshape(T, -1).astype(np.float64)
             assert found[i] == pytest.approx(np.sqrt((x**2).sum(-1)), rel=1e-5)
-    assert len(data["norms"]) == len([n for n, s in gpt2np.trace.POINTS.items()
-                                      if s.startswith("B T")]) - 1  # fmt: skip
+    assert (
+        len(data["norms"])
+        == len([n for n, s in gpt2np.trace.POINTS.items() if s.startswith("B T")]) - 1
+    )
 
 
 def test_strongest_heads_and_units(root, model, trace):
@@ -403,9 +411,15 @@ def shrunk(name):
     return gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2())
 
 
-@pytest.mark.parametrize(("name", "megabytes"), [
-    ("distilgpt2", 0.7), ("gpt2", 1.0), ("gpt2-medium", 1.6), ("gpt2-xl", 3.3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "megabytes"),
+    [
+        ("distilgpt2", 0.7),
+        ("gpt2", 1.0),
+        ("gpt2-medium", 1.6),
+        ("gpt2-xl", 3.3),
+    ],
+)
 def test_size_for_32_tokens(name, megabytes, tmp_path):
     model = shrunk(name)
     text = " so" * 32
@@ -421,8 +435,10 @@ def test_is_written_fast(params_124m, tmp_path):
     text = " so" * 32
     model.tokenizer.decode([0])
     seconds = []
-    for work in (lambda: gpt2np.forward(model.params, model.tokenizer.encode(text)),
-                 lambda: explorer.write_page(tmp_path / "page.html", model, text)):
+    for work in (
+        lambda: gpt2np.forward(model.params, model.tokenizer.encode(text)),
+        lambda: explorer.write_page(tmp_path / "page.html", model, text),
+    ):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)
@@ -447,8 +463,10 @@ def test_command_writes_a_page(run, model, tmp_path):
     path = str(tmp_path / "page.html")
     code, out, err = run("explain", "--html", path, "--text", TEXT)
     assert (code, err) == (0, "")
-    assert out == f"{path}: {(tmp_path / 'page.html').stat().st_size:,} bytes, " \
-                  "a run of tiny-shakespeare\n"
+    assert (
+        out == f"{path}: {(tmp_path / 'page.html').stat().st_size:,} bytes, "
+        "a run of tiny-shakespeare\n"
+    )
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page(Run(model, TEXT))
     assert run("explain", "--html", path)[0] == 0
     root = read((tmp_path / "page.html").read_text(encoding="utf-8"))
@@ -467,12 +485,15 @@ def test_command_does_not_tell_where_the_model_is(run, tmp_path):
     assert str(tmp_path) not in text
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--text", ""],               "the text has 0 tokens: give a text of 1 to 64"),
-    (["wte"],                      "the page shows every component.*"),
-    (["-T", "5"],                  "the page shows every component.*"),
-    (["--latex"],                  "the page shows every component.*"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--text", ""], "the text has 0 tokens: give a text of 1 to 64"),
+        (["wte"], "the page shows every component.*"),
+        (["-T", "5"], "the page shows every component.*"),
+        (["--latex"], "the page shows every component.*"),
+    ],
+)
 def test_command_refuses(run, tmp_path, options, message):
     code, out, err = run("explain", "--html", str(tmp_path / "page.html"), *options)
     assert (code, out) == (2, "")
@@ -499,16 +520,19 @@ def test_formulas_convert(component):
         assert number in [e.text for e in tree.iter("mn")]
 
 
-@pytest.mark.parametrize(("latex", "expected"), [
-    (r"\frac{x}{2}", "<mfrac><mrow><mi>x</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
-    (r"\sqrt{K}", "<msqrt><mrow><mi>K</mi></mrow></msqrt>"),
-    (r"x^2_i", "<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"),
-    (r"x_{t-1}", "<msub><mi>x</mi><mrow><mi>t</mi><mo>−</mo><mn>1</mn></mrow></msub>"),
-    (r"k^\top", "<msup><mi>k</mi><mo>⊤</mo></msup>"),
-    (r"\left(x\right)", "<mrow><mo>(</mo><mi>x</mi><mo>)</mo></mrow>"),
-    (r"\mathrm{ln}_1", "<msub><mi>ln</mi><mn>1</mn></msub>"),
-    (r"a<b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("latex", "expected"),
+    [
+        (r"\frac{x}{2}", "<mfrac><mrow><mi>x</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        (r"\sqrt{K}", "<msqrt><mrow><mi>K</mi></mrow></msqrt>"),
+        (r"x^2_i", "<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"),
+        (r"x_{t-1}", "<msub><mi>x</mi><mrow><mi>t</mi><mo>−</mo><mn>1</mn></mrow></msub>"),
+        (r"k^\top", "<msup><mi>k</mi><mo>⊤</mo></msup>"),
+        (r"\left(x\right)", "<mrow><mo>(</mo><mi>x</mi><mo>)</mo></mrow>"),
+        (r"\mathrm{ln}_1", "<msub><mi>ln</mi><mn>1</mn></msub>"),
+        (r"a<b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
+    ],
+)
 def test_mathml(latex, expected):
     assert mathml(latex) == f'<math display="block">{expected}</math>'
 

@@ -18,11 +18,12 @@ from gpt2np.sampling import Sampling
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium; CHROMIUM names one")
 
 TEXT = "ROMEO:\nBut, soft! what light through yonder window breaks?"
-ATTACK = '</script><img src=x onerror="document.title=\'hacked\'"><!--<script>\u2028 😀'
+ATTACK = "</script><img src=x onerror=\"document.title='hacked'\"><!--<script>\u2028 😀"
 WIDE, PHONE = {"width": 1100, "height": 900}, {"width": 360, "height": 740}
 
 
@@ -163,18 +164,29 @@ def test_values_are_the_traces(kept_page, model, trace, tokens, t, block, head):
     for name in ("wte", "wpe", "ln_f"):
         norm = np.linalg.norm(trace[name][0, t])
         assert close(reading(page, name).removeprefix("norm "), norm), name
-    for name in ("ln_1", "attn.c_attn", "attn.z", "attn.c_proj", "resid_mid", "ln_2",
-                 "mlp.c_fc", "mlp.act", "mlp.c_proj"):  # fmt: skip
+    for name in (
+        "ln_1",
+        "attn.c_attn",
+        "attn.z",
+        "attn.c_proj",
+        "resid_mid",
+        "ln_2",
+        "mlp.c_fc",
+        "mlp.act",
+        "mlp.c_proj",
+    ):
         norm = np.linalg.norm(trace[f"h.{block}.{name}"][0, t])
         assert close(reading(page, name).removeprefix("norm "), norm), name
-    assert close(reading(page, "h.{i}").removeprefix("norm "),
-                 np.linalg.norm(trace[f"h.{block}"][0, t]))
+    assert close(
+        reading(page, "h.{i}").removeprefix("norm "), np.linalg.norm(trace[f"h.{block}"][0, t])
+    )
 
     pattern = trace[f"h.{block}.attn.pattern"][0, head, t]
     best = np.argsort(-pattern, kind="stable")[: min(3, t + 1)]
     listed = ", ".join(f"{tokens[s]} {number(pattern[s])}" for s in best)
     assert page.locator("#attention-readout").text_content() == (
-        f"In block h.{block}, head {head}, {tokens[t]} takes most from {listed}.")
+        f"In block h.{block}, head {head}, {tokens[t]} takes most from {listed}."
+    )
     cell = page.locator("#attention-table tbody tr").nth(block).locator("td").nth(head)
     assert cell.text_content() == f"{tokens[best[0]]} {number(pattern[best[0]])}"
 
@@ -183,8 +195,7 @@ def test_values_are_the_traces(kept_page, model, trace, tokens, t, block, head):
     assert f"{number(100 * (act > 0).mean())}% of the units" in said
     for unit in np.argsort(-act)[:5]:
         assert f"unit {unit} ({number(act[unit])})" in said
-    assert close(page.locator("#mlp-largest").text_content(),
-                 trace[f"h.{block}.mlp.act"].max())
+    assert close(page.locator("#mlp-largest").text_content(), trace[f"h.{block}.mlp.act"].max())
 
     p = softmax(trace["logits"][0, t])
     last = page.locator("#lens-now tr").last.locator("td").all_text_contents()
@@ -209,8 +220,15 @@ def test_maps_are_the_patterns(open_page, trace, scheme):
     pixels = np.array(page.locator("#attention-map canvas").evaluate(PIXELS)).reshape(T, T, 4)
     paper = pixels[0, -1, :3].astype(float)
     assert (paper > 200).all() == (scheme == "light")
-    ink = [int(part) for part in re.findall(r"\d+", page.locator("#attention-map canvas").evaluate(
-        "canvas => getComputedStyle(canvas).color"))]  # fmt: skip
+    ink = [
+        int(part)
+        for part in re.findall(
+            r"\d+",
+            page.locator("#attention-map canvas").evaluate(
+                "canvas => getComputedStyle(canvas).color"
+            ),
+        )
+    ]
     share = (pixels[..., 0] - paper[0]) / (ink[0] - paper[0])
     pattern = trace["h.1.attn.pattern"][0, 2]
     assert np.abs(share - pattern).max() < 0.5 / 255 + 0.6 / abs(ink[0] - paper[0])
@@ -244,13 +262,26 @@ def test_pointing_at_a_row_of_a_map_shows_its_token(page, tokens):
 def set_slider(page, name, value):
     page.locator(f"#{name}").evaluate(
         "(slider, value) => { slider.value = value; "
-        "slider.dispatchEvent(new Event('input', { bubbles: true })) }", value)
+        "slider.dispatchEvent(new Event('input', { bubbles: true })) }",
+        value,
+    )
 
 
-@pytest.mark.parametrize(("temperature", "k", "p"), [
-    (1, 12, 1), (0.5, 12, 1), (2, 12, 1), (1, 4, 1), (1, 12, 0.9), (1.5, 9, 0.35), (0.7, 6, 0.8),
-    (1, 12, 0), (0, 12, 1), (0.1, 12, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("temperature", "k", "p"),
+    [
+        (1, 12, 1),
+        (0.5, 12, 1),
+        (2, 12, 1),
+        (1, 4, 1),
+        (1, 12, 0.9),
+        (1.5, 9, 0.35),
+        (0.7, 6, 0.8),
+        (1, 12, 0),
+        (0, 12, 1),
+        (0.1, 12, 1),
+    ],
+)
 def test_sliders_sample_as_generate_does(kept_page, model, trace, temperature, k, p):
     page = kept_page
     set_slider(page, "temperature", temperature)
@@ -265,9 +296,11 @@ def test_sliders_sample_as_generate_does(kept_page, model, trace, temperature, k
     n = np.count_nonzero(expected)
     entropy = -(expected[expected > 0] * np.log2(expected[expected > 0])).sum()
     assert page.locator("#sampling-readout").text_content() == (
-        f"{n:,} of 50,257 tokens can be drawn, with {number(abs(entropy))} bits of entropy.")
+        f"{n:,} of 50,257 tokens can be drawn, with {number(abs(entropy))} bits of entropy."
+    )
     rows = page.locator("#next-table tbody tr").evaluate_all(
-        "rows => rows.map(row => [row.className, ...[...row.cells].map(c => c.textContent)])")
+        "rows => rows.map(row => [row.className, ...[...row.cells].map(c => c.textContent)])"
+    )
     for row, id in zip(rows, np.argsort(-logits)[:20], strict=True):
         assert row[2] == str(id)
         assert float(row[4]) == pytest.approx(expected[id], rel=5.1e-4)
@@ -287,7 +320,8 @@ def test_reset_takes_the_sliders_back(page):
     assert page.locator("#sampling-readout").text_content().startswith("1 of 50,257")
     page.locator("[type=reset]").click()
     page.wait_for_function(
-        "before => document.querySelector('#sampling-readout').textContent === before", arg=before)
+        "before => document.querySelector('#sampling-readout').textContent === before", arg=before
+    )
 
 
 # Keyboard, screen readers, phones
@@ -333,8 +367,9 @@ def violations(page):
     return [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in found]
 
 
-@pytest.mark.parametrize(("scheme", "viewport"), [("light", WIDE), ("dark", PHONE)],
-                         ids=["light, wide", "dark, phone"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("light", WIDE), ("dark", PHONE)], ids=["light, wide", "dark, phone"]
+)
 def test_no_axe_violations(open_page, scheme, viewport):
     page = open_page(color_scheme=scheme, viewport=viewport)
     page.locator("[id='h.1'] > summary").click()

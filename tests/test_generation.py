@@ -90,32 +90,45 @@ def dictate(tokens, n_prompt):
 def reads(monkeypatch):
     """The shapes [B, T] of all that the model reads from now on."""
     shapes, hidden = [], reading.hidden
-    monkeypatch.setattr(reading, "hidden", lambda params, ids, *rest, **options: (
-        shapes.append(ids.shape), hidden(params, ids, *rest, **options))[1])  # fmt: skip
+    monkeypatch.setattr(
+        reading,
+        "hidden",
+        lambda params, ids, *rest, **options: (
+            shapes.append(ids.shape),
+            hidden(params, ids, *rest, **options),
+        )[1],
+    )
     return shapes
 
 
 def same(a, b):
     """Equal, log-probabilities up to rounding."""
     assert (a.ids, a.text, a.prompt_ids, a.finish_reason) == (
-        b.ids, b.text, b.prompt_ids, b.finish_reason)  # fmt: skip
+        b.ids,
+        b.text,
+        b.prompt_ids,
+        b.finish_reason,
+    )
     assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
     return True
 
 
 # Settings of every kind, those that draw and those that do not.
-sampling_settings = st.fixed_dictionaries({}, optional={
-    "temperature": st.sampled_from([0, 0.5, 1.5]),
-    "top_k": st.integers(1, 8),
-    "top_p": st.floats(0.3, 1),
-    "min_p": st.floats(0, 0.3),
-    "repetition_penalty": st.floats(1, 2),
-    "no_repeat_ngram": st.integers(2, 3),
-    "stop": st.lists(st.text("abcdef", min_size=1, max_size=3), max_size=2),
-    "stop_at_eot": st.booleans(),
-    "on_full": st.just("slide"),
-    "seed": st.integers(0, 99),
-})  # fmt: skip
+sampling_settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "temperature": st.sampled_from([0, 0.5, 1.5]),
+        "top_k": st.integers(1, 8),
+        "top_p": st.floats(0.3, 1),
+        "min_p": st.floats(0, 0.3),
+        "repetition_penalty": st.floats(1, 2),
+        "no_repeat_ngram": st.integers(2, 3),
+        "stop": st.lists(st.text("abcdef", min_size=1, max_size=3), max_size=2),
+        "stop_at_eot": st.booleans(),
+        "on_full": st.just("slide"),
+        "seed": st.integers(0, 99),
+    },
+)
 prompts = st.lists(st.integers(0, 11), min_size=1, max_size=N_CTX - 12)
 
 
@@ -129,10 +142,15 @@ def hf():
     model = pytest.importorskip("huggingface").hf_model(letters.params)
 
     def greedy(prompt, **kwargs):
-        out = model.generate(torch.tensor([prompt]), do_sample=False,
-                             attention_mask=torch.ones(1, len(prompt)),
-                             pad_token_id=11, output_scores=True, return_dict_in_generate=True,
-                             **kwargs)  # fmt: skip
+        out = model.generate(
+            torch.tensor([prompt]),
+            do_sample=False,
+            attention_mask=torch.ones(1, len(prompt)),
+            pad_token_id=11,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **kwargs,
+        )
         scores = model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
         return out.sequences[0, len(prompt) :].tolist(), scores[0].tolist()
 
@@ -148,11 +166,23 @@ def hf():
     eot=st.booleans(),
 )
 def test_greedy_ids_are_hugging_faces(hf, *, batch, n, penalty, ngram, eot):
-    ours = generate(letters, batch, max_new_tokens=n, temperature=0, repetition_penalty=penalty,
-                    no_repeat_ngram=ngram, stop_at_eot=eot)
+    ours = generate(
+        letters,
+        batch,
+        max_new_tokens=n,
+        temperature=0,
+        repetition_penalty=penalty,
+        no_repeat_ngram=ngram,
+        stop_at_eot=eot,
+    )
     for prompt, one in zip(batch, ours, strict=True):
-        ids, logprobs = hf(prompt, max_new_tokens=n, repetition_penalty=penalty,
-                           no_repeat_ngram_size=ngram, eos_token_id=11 if eot else None)
+        ids, logprobs = hf(
+            prompt,
+            max_new_tokens=n,
+            repetition_penalty=penalty,
+            no_repeat_ngram_size=ngram,
+            eos_token_id=11 if eot else None,
+        )
         assert one.ids == ids
         assert one.logprobs == pytest.approx(logprobs, abs=1e-5)
         assert one.finish_reason == ("eot" if eot and ids[-1] == 11 else "length")
@@ -257,9 +287,17 @@ def test_what_comes_back_has_the_shape_of_what_was_asked():
     assert [g.prompt_ids for g in nested[1]] == [[2], [2]]
 
 
-@pytest.mark.parametrize("prompt", [
-    [0, 1], (0, 1), np.array([0, 1]), np.array([0, 1], np.uint8), [np.int64(0), np.int32(1)], "ab",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [0, 1],
+        (0, 1),
+        np.array([0, 1]),
+        np.array([0, 1], np.uint8),
+        [np.int64(0), np.int32(1)],
+        "ab",
+    ],
+)
 def test_forms_of_a_prompt(prompt):
     expected = generate(letters, "ab", seed=1, max_new_tokens=5)
     assert same(generate(letters, prompt, seed=1, max_new_tokens=5), expected)
@@ -268,8 +306,10 @@ def test_forms_of_a_prompt(prompt):
 
 
 def test_an_array_of_prompts():
-    of_array, of_list = (generate(letters, batch, seed=1, max_new_tokens=5)
-                         for batch in (np.array([[0, 1], [2, 3]]), ["ab", "cd"]))  # fmt: skip
+    of_array, of_list = (
+        generate(letters, batch, seed=1, max_new_tokens=5)
+        for batch in (np.array([[0, 1], [2, 3]]), ["ab", "cd"])
+    )
     for one, other in zip(of_array, of_list, strict=True):
         same(one, other)
 
@@ -320,12 +360,15 @@ def test_sampled_frequencies():
 
     prompt = [0, 1, 2]
     p1 = np.exp(log_softmax(forward(letters.params, prompt)[0, -1]))
-    joint = np.concatenate([
-        p * np.exp(log_softmax(forward(letters.params, [*prompt, a])[0, -1]))
-        for a, p in enumerate(p1)
-    ])
-    samples = generate(letters, prompt, num_samples=4000, max_new_tokens=2, seed=0,
-                       stop_at_eot=False)
+    joint = np.concatenate(
+        [
+            p * np.exp(log_softmax(forward(letters.params, [*prompt, a])[0, -1]))
+            for a, p in enumerate(p1)
+        ]
+    )
+    samples = generate(
+        letters, prompt, num_samples=4000, max_new_tokens=2, seed=0, stop_at_eot=False
+    )
     counts = np.bincount([a * 12 + b for a, b in (one.ids for one in samples)], minlength=144)
     assert chi_square_p(counts.tolist(), joint) > 1e-3
 
@@ -361,10 +404,22 @@ def test_a_character_is_shown_whole(words):
     assert generate(words, [50256], **kwargs).text == text
 
 
-@pytest.mark.parametrize("stop", [
-    "wor", "o, world", "lo", ", world!", "H", "!", "ld!", ["zz", "wor"], ["world", "wo"],
-    ["rl", "world", "d"], ("o, w", "nothing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "stop",
+    [
+        "wor",
+        "o, world",
+        "lo",
+        ", world!",
+        "H",
+        "!",
+        "ld!",
+        ["zz", "wor"],
+        ["world", "wo"],
+        ["rl", "world", "d"],
+        ("o, w", "nothing"),
+    ],
+)
 def test_a_stop_string_may_span_tokens_and_is_not_shown(words, stop):
     text = "Hello, world!"
     tokens = words.tokenizer.encode(text)
@@ -436,8 +491,9 @@ def test_a_model_without_a_tokenizer_gives_ids():
     assert list(stream(bare, [0, 1], max_new_tokens=5)) == []
 
 
-@pytest.mark.parametrize("kwargs", [{"temperature": 50, "seed": 0}, {"num_beams": 3},
-                                    {"temperature": 0, "lookup": 4}])
+@pytest.mark.parametrize(
+    "kwargs", [{"temperature": 50, "seed": 0}, {"num_beams": 3}, {"temperature": 0, "lookup": 4}]
+)
 def test_rows_that_pad_the_vocabulary_are_never_chosen(kwargs):
     params = letters.params
     arrays = dict(params)
@@ -454,8 +510,10 @@ def test_rows_that_pad_the_vocabulary_are_never_chosen(kwargs):
 
 def test_more_than_the_context_is_refused_before_anything_is_computed(monkeypatch):
     shapes = reads(monkeypatch)
-    match = (r"^a prompt of 30 tokens and max_new_tokens=3 make 33, but the model's context is 32: "
-             r"shorten them, or set on_full='slide'$")
+    match = (
+        r"^a prompt of 30 tokens and max_new_tokens=3 make 33, but the model's context is 32: "
+        r"shorten them, or set on_full='slide'$"
+    )
     for call in (generate, stream):
         for kwargs in ({}, {"num_beams": 2}, {"lookup": 4}):
             with pytest.raises(ContextError, match=match):
@@ -492,8 +550,9 @@ def test_a_full_window_slides(n_ctx, lookup):
 
 
 def test_a_text_without_an_end():
-    pieces = stream(letters, "abc", max_new_tokens=10**30, on_full="slide", temperature=0,
-                    stop_at_eot=False)  # fmt: skip
+    pieces = stream(
+        letters, "abc", max_new_tokens=10**30, on_full="slide", temperature=0, stop_at_eot=False
+    )
     text = "".join(next(pieces) for _ in range(100))
     kwargs = {"max_new_tokens": 100, "on_full": "slide", "temperature": 0, "stop_at_eot": False}
     assert text == generate(letters, "abc", **kwargs).text
@@ -501,8 +560,11 @@ def test_a_text_without_an_end():
 
 def test_no_more_cache_than_needed(monkeypatch):
     capacities, make = [], KVCache
-    monkeypatch.setattr(reading, "KVCache", lambda params, B, capacity: (
-        capacities.append(capacity), make(params, B, capacity))[1])  # fmt: skip
+    monkeypatch.setattr(
+        reading,
+        "KVCache",
+        lambda params, B, capacity: (capacities.append(capacity), make(params, B, capacity))[1],
+    )
     generate(letters, "abc", max_new_tokens=4)
     assert max(capacities) == 7
 
@@ -524,9 +586,14 @@ def test_a_conversation_is_not_read_again(monkeypatch):
 
 
 @few
-@given(first=st.lists(st.integers(0, 11), min_size=1, max_size=40), second=prompts,
-       common=st.integers(0, 20), kwargs=sampling_settings, lookup=st.sampled_from([None, 6]),
-       last=st.integers(0, 8))
+@given(
+    first=st.lists(st.integers(0, 11), min_size=1, max_size=40),
+    second=prompts,
+    common=st.integers(0, 20),
+    kwargs=sampling_settings,
+    lookup=st.sampled_from([None, 6]),
+    last=st.integers(0, 8),
+)
 def test_whatever_the_cache_holds_the_result_is_that_of_a_fresh_run(
     *, first, second, common, kwargs, lookup, last
 ):
@@ -554,8 +621,15 @@ def test_whatever_the_cache_holds_the_result_is_that_of_a_fresh_run(
 def test_a_stream_that_is_left_leaves_a_usable_cache():
     cache = KVCache(letters.params)
     for lookup in (None, 6):
-        pieces = stream(letters, "abcabcab", cache=cache, lookup=lookup, temperature=0,
-                        max_new_tokens=9, stop_at_eot=False)
+        pieces = stream(
+            letters,
+            "abcabcab",
+            cache=cache,
+            lookup=lookup,
+            temperature=0,
+            max_new_tokens=9,
+            stop_at_eot=False,
+        )
         next(pieces)
         next(pieces)
         pieces.close()
@@ -573,19 +647,34 @@ def test_an_interrupt_between_tokens_is_passed_on():
         return logits
 
     with pytest.raises(KeyboardInterrupt):
-        generate(letters, "abc", processors=[interrupt], cache=cache, stop_at_eot=False,
-                 max_new_tokens=9)
+        generate(
+            letters, "abc", processors=[interrupt], cache=cache, stop_at_eot=False, max_new_tokens=9
+        )
     assert calls == [3, 4, 5]
-    same(generate(letters, "abc", cache=cache, seed=1, max_new_tokens=9),
-         generate(letters, "abc", seed=1, max_new_tokens=9))
+    same(
+        generate(letters, "abc", cache=cache, seed=1, max_new_tokens=9),
+        generate(letters, "abc", seed=1, max_new_tokens=9),
+    )
 
 
-@pytest.mark.parametrize(("make", "match"), [
-    (lambda: KVCache(letters.params, 2), r"KVCache\(2 x 32 .* is not a cache of one sequence for"),
-    (lambda: KVCache(Params.random(Config(12, 32, 16, 2, 1))), "is not a cache of one sequence"),
-    (lambda: KVCache(Params.random(Config(12, 32, 16, 2, 2))), "is not a cache of one sequence"),
-    (lambda: {}, "cache must be a KVCache or None, not {}"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: KVCache(letters.params, 2),
+            r"KVCache\(2 x 32 .* is not a cache of one sequence for",
+        ),
+        (
+            lambda: KVCache(Params.random(Config(12, 32, 16, 2, 1))),
+            "is not a cache of one sequence",
+        ),
+        (
+            lambda: KVCache(Params.random(Config(12, 32, 16, 2, 2))),
+            "is not a cache of one sequence",
+        ),
+        (lambda: {}, "cache must be a KVCache or None, not {}"),
+    ],
+)
 def test_a_cache_that_does_not_fit(make, match):
     with pytest.raises(InputError, match=match):
         generate(letters, "abc", cache=make(), max_new_tokens=2)
@@ -605,8 +694,13 @@ def test_a_cache_that_is_too_small(on_full):
 
 def test_a_probe_sees_every_pass():
     seen = []
-    generate(letters, "abc", max_new_tokens=3, stop_at_eot=False,
-             probe=lambda name, array: seen.append((name, array.shape)))
+    generate(
+        letters,
+        "abc",
+        max_new_tokens=3,
+        stop_at_eot=False,
+        probe=lambda name, array: seen.append((name, array.shape)),
+    )
     assert [shape for name, shape in seen if name == "h.1"] == [(1, 3, 16), (1, 1, 16), (1, 1, 16)]
     assert [shape for name, shape in seen if name == "logits"] == [(1, 1, 12)] * 3
 
@@ -629,15 +723,15 @@ def test_processors_see_the_whole_sequence_of_their_row():
         seen.append(ids.tolist())
         return logits
 
-    several = generate(letters, ["ab", "c"], processors=[processor], max_new_tokens=2, seed=0,
-                       stop_at_eot=False)
+    several = generate(
+        letters, ["ab", "c"], processors=[processor], max_new_tokens=2, seed=0, stop_at_eot=False
+    )
     first, second = (one.prompt_ids + one.ids for one in several)
     assert seen == [first[:2], second[:1], first[:3], second[:2]]
 
 
 def test_progress(capsys):
-    one = generate(letters, ["ab", "c"], max_new_tokens=3, seed=0, progress=True,
-                   stop_at_eot=False)
+    one = generate(letters, ["ab", "c"], max_new_tokens=3, seed=0, progress=True, stop_at_eot=False)
     out, err = capsys.readouterr()
     assert out == ""
     assert "6.00/6.00" in err
@@ -664,7 +758,7 @@ REFUSED = {
     "cache": [True, {}],
     "progress": [None, 1],
     "probe": [1, "logits"],
-    "length_penalty": [None, float("nan"), float("inf"), True, "1", 51, -10**400],
+    "length_penalty": [None, float("nan"), float("inf"), True, "1", 51, -(10**400)],
     "early_stopping": [None, "always", 2, 1, np.array([True, False])],
     "temperature": [-1, None],
     "top_k": [0],
@@ -676,9 +770,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    (name, value) for name, values in REFUSED.items() for value in values
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values]
+)
 def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
     shapes = reads(monkeypatch)
     for call in (generate, stream):
@@ -687,56 +781,71 @@ def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
     assert shapes == []
 
 
-@pytest.mark.parametrize(("prompt", "match"), [
-    (None, "a prompt must be a text or token ids, or all prompts in a list, not NoneType: None"),
-    (b"abc", "not bytes: b'abc'"),
-    (3.5, "not float: 3.5"),
-    (7, "not int: 7"),
-    ({"a": 1}, "not dict"),
-    (["a", None], "not NoneType"),
-    (["a", 3], "not int: 3"),
-    ([], r"the prompt is an empty list: .*\(the empty text \"\" starts from <\|endoftext\|>\)"),
-    ((), "the prompt is an empty list"),
-    (np.zeros((0, 3), int), r"the prompt is an array of shape \[0, 3\]: it has no rows"),
-    ([0, 1.5], "dtype float64"),
-    ([True, False], "dtype bool"),
-    ([0, "a"], "dtype <U21"),
-    ([0, 12], r"token id 12 is not in 0 ... 11"),
-    (np.array(3), r"token_ids has shape \[\]"),
-    ([-1], r"token id -1 is not in 0 ... 11"),
-    ([["a", "b"]], "dtype <U1"),
-    ([[[0, 1], [2, 3]]], "one prompt of a list is itself a list of 2"),
-    ([[0, [1]]], "token_ids is a list of lists of different lengths"),
-    (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[1, 2, 2, 2\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prompt", "match"),
+    [
+        (
+            None,
+            "a prompt must be a text or token ids, or all prompts in a list, not NoneType: None",
+        ),
+        (b"abc", "not bytes: b'abc'"),
+        (3.5, "not float: 3.5"),
+        (7, "not int: 7"),
+        ({"a": 1}, "not dict"),
+        (["a", None], "not NoneType"),
+        (["a", 3], "not int: 3"),
+        ([], r"the prompt is an empty list: .*\(the empty text \"\" starts from <\|endoftext\|>\)"),
+        ((), "the prompt is an empty list"),
+        (np.zeros((0, 3), int), r"the prompt is an array of shape \[0, 3\]: it has no rows"),
+        ([0, 1.5], "dtype float64"),
+        ([True, False], "dtype bool"),
+        ([0, "a"], "dtype <U21"),
+        ([0, 12], r"token id 12 is not in 0 ... 11"),
+        (np.array(3), r"token_ids has shape \[\]"),
+        ([-1], r"token id -1 is not in 0 ... 11"),
+        ([["a", "b"]], "dtype <U1"),
+        ([[[0, 1], [2, 3]]], "one prompt of a list is itself a list of 2"),
+        ([[0, [1]]], "token_ids is a list of lists of different lengths"),
+        (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[1, 2, 2, 2\]"),
+    ],
+)
 def test_a_prompt_that_is_none_is_refused(prompt, match):
     for call in (generate, stream):
         with pytest.raises(InputError, match=match):
             call(letters, prompt)
 
 
-@pytest.mark.parametrize(("prompt", "kwargs", "match"), [
-    ("abc", {}, "the model has no tokenizer: give the prompt as token ids"),
-    ([[]], {}, "an empty prompt starts from <|endoftext|>, which this model does not have"),
-    ([0], {"stop": "a"}, "stop strings need text, and the model has no tokenizer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("prompt", "kwargs", "match"),
+    [
+        ("abc", {}, "the model has no tokenizer: give the prompt as token ids"),
+        ([[]], {}, "an empty prompt starts from <|endoftext|>, which this model does not have"),
+        ([0], {"stop": "a"}, "stop strings need text, and the model has no tokenizer"),
+    ],
+)
 def test_what_needs_a_tokenizer(prompt, kwargs, match):
     with pytest.raises(InputError, match=re.escape(match)):
         generate(bare, prompt, max_new_tokens=3, **kwargs)
 
 
-@pytest.mark.parametrize(("kwargs", "match"), [
-    ({"num_beams": 2, "temperature": 0.5}, "num_beams=2 is beam search.*: leave out temperature$"),
-    ({"num_beams": 2, "top_k": 5, "top_p": 0.5}, "leave out top_k, top_p$"),
-    ({"num_beams": 2, "min_p": 0.1}, "leave out min_p$"),
-    ({"num_beams": 2, "num_samples": 2}, "leave out num_samples$"),
-    ({"num_beams": 2, "lookup": 5}, "leave out lookup$"),
-    ({"num_beams": 2, "on_full": "slide"}, "leave out on_full$"),
-    ({"num_beams": 2, "cache": KVCache(letters.params)}, "leave out cache$"),
-    ({"length_penalty": 2.0}, "length_penalty and early_stopping are for beam search"),
-    ({"early_stopping": True}, "length_penalty and early_stopping are for beam search"),
-    ({"cache": KVCache(letters.params), "num_samples": 2}, "a cache continues one text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kwargs", "match"),
+    [
+        (
+            {"num_beams": 2, "temperature": 0.5},
+            "num_beams=2 is beam search.*: leave out temperature$",
+        ),
+        ({"num_beams": 2, "top_k": 5, "top_p": 0.5}, "leave out top_k, top_p$"),
+        ({"num_beams": 2, "min_p": 0.1}, "leave out min_p$"),
+        ({"num_beams": 2, "num_samples": 2}, "leave out num_samples$"),
+        ({"num_beams": 2, "lookup": 5}, "leave out lookup$"),
+        ({"num_beams": 2, "on_full": "slide"}, "leave out on_full$"),
+        ({"num_beams": 2, "cache": KVCache(letters.params)}, "leave out cache$"),
+        ({"length_penalty": 2.0}, "length_penalty and early_stopping are for beam search"),
+        ({"early_stopping": True}, "length_penalty and early_stopping are for beam search"),
+        ({"cache": KVCache(letters.params), "num_samples": 2}, "a cache continues one text"),
+    ],
+)
 def test_what_does_not_go_together(kwargs, match):
     for call in (generate, stream):
         with pytest.raises(InputError, match=match):
@@ -761,7 +870,6 @@ def test_an_unknown_argument_is_a_type_error():
 
 
 def test_importing_it_loads_no_more_than_it_needs():
-
 
     code = "import sys, gpt2np.generation; print({'tqdm', 'regex', 'requests'} & {*sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

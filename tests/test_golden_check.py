@@ -83,8 +83,8 @@ PLANTED = {
 UNTOLD_FROM_OUTSIDE = {"dropout", "norms exchanged"}
 # And these come to the same as another fault.
 SAME_FROM_OUTSIDE = {
-    "k before q":  "in the order k, q, v",
-    "v first":     "the columns are in the order k, v, q",
+    "k before q": "in the order k, q, v",
+    "v first": "the columns are in the order k, v, q",
     "scaled by K": "q is scaled already",
 }
 
@@ -165,11 +165,21 @@ def test_a_fault_between_recorded_points_is_named(model, golden, fault):
 def test_causes_that_need_no_weights(model):
     golden = record(model, IDS)
     told = [
-        fault for fault, (point, cause) in PLANTED.items()
+        fault
+        for fault, (point, cause) in PLANTED.items()
         if cause in "".join(check(dump(model, fault), golden).causes)
-    ]  # fmt: skip
-    assert {"k before q", "heads interleaved", "unscaled", "mask sees next", "no mask",
-            "erf gelu", "no residual", "untied head", "dropout"} <= set(told)  # fmt: skip
+    ]
+    assert {
+        "k before q",
+        "heads interleaved",
+        "unscaled",
+        "mask sees next",
+        "no mask",
+        "erf gelu",
+        "no residual",
+        "untied head",
+        "dropout",
+    } <= set(told)
 
 
 # These say nothing of this model: it is tied, has no scaling by layer and two blocks, and is read
@@ -186,8 +196,11 @@ UNSEEN = {
     "dropout is on: it is for training",
 }
 # Too near to the right epsilon, or to another one, to tell in float32.
-NEAR = {"LayerNorm's epsilon is added outside the root", "the head is rounded to bfloat16",
-        *(f"LayerNorm's epsilon is {e}" for e in ("1e-06", "1e-07", "1e-08", "1e-12", "0"))}
+NEAR = {
+    "LayerNorm's epsilon is added outside the root",
+    "the head is rounded to bfloat16",
+    *(f"LayerNorm's epsilon is {e}" for e in ("1e-06", "1e-07", "1e-08", "1e-12", "0")),
+}
 
 
 @pytest.mark.parametrize("points", FAULTS.keys() - {ORDER})  # which errs in several places
@@ -407,11 +420,20 @@ def test_names_of_other_programs():
 
 
 LENS = {
-    "wte": "hook_embed", "wpe": "hook_pos_embed", "attn.q": "attn.hook_q", "attn.k": "attn.hook_k",
-    "attn.v": "attn.hook_v", "attn.scores": "attn.hook_attn_scores", "resid_mid": "hook_resid_mid",
-    "attn.pattern": "attn.hook_pattern", "attn.z": "attn.hook_z", "attn.c_proj": "hook_attn_out",
-    "mlp.c_fc": "mlp.hook_pre", "mlp.act": "mlp.hook_post", "mlp.c_proj": "hook_mlp_out",
-}  # fmt: skip
+    "wte": "hook_embed",
+    "wpe": "hook_pos_embed",
+    "attn.q": "attn.hook_q",
+    "attn.k": "attn.hook_k",
+    "attn.v": "attn.hook_v",
+    "attn.scores": "attn.hook_attn_scores",
+    "resid_mid": "hook_resid_mid",
+    "attn.pattern": "attn.hook_pattern",
+    "attn.z": "attn.hook_z",
+    "attn.c_proj": "hook_attn_out",
+    "mlp.c_fc": "mlp.hook_pre",
+    "mlp.act": "mlp.hook_post",
+    "mlp.c_proj": "hook_mlp_out",
+}
 
 
 def transformer_lens(arrays):
@@ -446,18 +468,22 @@ def test_transformer_lens(model, T, squeezed):
             assert "blocks.0.ln1.hook_normalized of lens" in report.notes[0]
 
 
-@pytest.mark.parametrize("layout", [
-    lambda a: a[0],                                          # no batch axis
-    lambda a: a.ravel(),                                     # as C has it
-    lambda a: a.reshape(-1, a.shape[-1]),                    # rows
-    lambda a: a.reshape(*a.shape[:2], -1),                   # [B, T, H K] of z; [B, H, T K]
-    lambda a: a.swapaxes(1, 2) if a.ndim == 4 else a,        # heads behind positions, or before
-    lambda a: a.swapaxes(1, 2).reshape(len(a), a.shape[2], -1) if a.ndim == 4 else a,
-    np.asfortranarray,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda a: a[0],  # no batch axis
+        lambda a: a.ravel(),  # as C has it
+        lambda a: a.reshape(-1, a.shape[-1]),  # rows
+        lambda a: a.reshape(*a.shape[:2], -1),  # [B, T, H K] of z; [B, H, T K]
+        lambda a: a.swapaxes(1, 2) if a.ndim == 4 else a,  # heads behind positions, or before
+        lambda a: a.swapaxes(1, 2).reshape(len(a), a.shape[2], -1) if a.ndim == 4 else a,
+        np.asfortranarray,
+    ],
+)
 def test_layouts(model, golden, layout):
-    arrays = {name: layout(a) if name.startswith("h.") else a
-              for name, a in dump(model).arrays.items()}  # fmt: skip
+    arrays = {
+        name: layout(a) if name.startswith("h.") else a for name, a in dump(model).arrays.items()
+    }
     assert check(Golden(arrays), golden).first is None
     assert check(golden, Golden(arrays)).first is None
 

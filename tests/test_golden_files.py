@@ -161,8 +161,13 @@ def test_what_cannot_be_read_is_told(tmp_path):
 def debug_state(x, y, logits, loss, gradients=()):
     header = np.zeros(256, "<i4")
     header[:4] = 20240327, 2, *x.shape
-    parts = [x.astype("<i4"), y.astype("<i4"), logits.astype("<f4"), np.array([loss], "<f4"),
-             *(g.astype("<f4") for g in gradients)]  # fmt: skip
+    parts = [
+        x.astype("<i4"),
+        y.astype("<i4"),
+        logits.astype("<f4"),
+        np.array([loss], "<f4"),
+        *(g.astype("<f4") for g in gradients),
+    ]
     return header.tobytes() + b"".join(part.tobytes() for part in parts)
 
 
@@ -232,9 +237,12 @@ def test_openai_layout(written, model):
         block = "model/h1/"
         assert arrays[block + "attn/c_attn/w"].shape == (1, 8, 24)
         for ours, theirs in {
-            "wte.weight": "model/wte", "wpe.weight": "model/wpe", "ln_f.bias": "model/ln_f/b",
-            "h.1.ln_2.weight": block + "ln_2/g", "h.1.attn.c_attn.bias": block + "attn/c_attn/b",
-        }.items():  # fmt: skip
+            "wte.weight": "model/wte",
+            "wpe.weight": "model/wpe",
+            "ln_f.bias": "model/ln_f/b",
+            "h.1.ln_2.weight": block + "ln_2/g",
+            "h.1.attn.c_attn.bias": block + "attn/c_attn/b",
+        }.items():
             assert np.array_equal(arrays[theirs], model.params[ours]), theirs
         for ours in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
             matrix = arrays[block + ours.replace(".", "/") + "/w"]
@@ -249,8 +257,10 @@ def test_llmc_layout(written, model):
     header = np.frombuffer(data[:1024], "<i4")
     assert header[:8].tolist() == [20240326, 3, 16, 20, 2, 2, 8, 128]
     assert not header[8:].any()
-    linear = {name: a.T if a.ndim == 2 and name.startswith("h.") else a
-              for name, a in model.params.items()}  # fmt: skip
+    linear = {
+        name: a.T if a.ndim == 2 and name.startswith("h.") else a
+        for name, a in model.params.items()
+    }
     linear["wte.weight"] = np.pad(linear["wte.weight"], [(0, 108), (0, 0)])
     state = {f"transformer.{name}": array for name, array in linear.items()}
     body = b"".join(a.astype("<f4").tobytes() for a in llmc_order(state, layers=2).values())
@@ -270,9 +280,26 @@ def test_command_records_the_small_model(tmp_path, capsys):
     golden = read(out)
     assert np.array_equal(golden.arrays["logits"], record(tiny_model(), IDS).arrays["logits"])
     tiny = str(tmp_path / "g-weights" / "huggingface")
-    argv = ["golden", "record", "--model", tiny, "--ids", "3,1 4",
-            "--points", "h.0", "--points", "ln_f", "--cache-split", "2", "--new", "1",
-            "--dtype", "float64", "--with-weights", str(tmp_path / "again")]  # fmt: skip
+    argv = [
+        "golden",
+        "record",
+        "--model",
+        tiny,
+        "--ids",
+        "3,1 4",
+        "--points",
+        "h.0",
+        "--points",
+        "ln_f",
+        "--cache-split",
+        "2",
+        "--new",
+        "1",
+        "--dtype",
+        "float64",
+        "--with-weights",
+        str(tmp_path / "again"),
+    ]
     assert main(argv) == 0
     assert "the last 1 of 3 tokens, read through a cache of 2" in capsys.readouterr().out
     again = read(tmp_path / "again")
@@ -286,7 +313,8 @@ def test_command_writes_weights_in_three_layouts(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     weights = tmp_path / "g-weights"
     assert lines[:3] == [
-        str(weights / "huggingface"), str(weights / "openai"),
+        str(weights / "huggingface"),
+        str(weights / "openai"),
         str(weights / "llm.c" / "model.bin"),
     ]
     assert np.load(tmp_path / "g" / "logits.npy").shape == (1, 12, 20)

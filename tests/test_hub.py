@@ -29,17 +29,21 @@ COMMIT = "c0ffee" + "0" * 34
 OTHER = "decade" + "1" * 34
 WEIGHTS = bytes(range(251)) * 1200  # some chunks long, and no two chunks alike
 FILES = {
-    "config.json":       b'{"model_type": "gpt2"}',
-    "vocab.json":        b'{"a": 0}',
-    "merges.txt":        b"#version: 0.2\n",
-    "tokenizer.json":    b"{}",
+    "config.json": b'{"model_type": "gpt2"}',
+    "vocab.json": b'{"a": 0}',
+    "merges.txt": b"#version: 0.2\n",
+    "tokenizer.json": b"{}",
     "model.safetensors": WEIGHTS,
 }
-INDEX = json.dumps({"weight_map": {
-    "wte.weight": "model-00001-of-00002.safetensors",
-    "wpe.weight": "model-00002-of-00002.safetensors",
-    "ln_f.bias":  "model-00001-of-00002.safetensors",
-}}).encode()
+INDEX = json.dumps(
+    {
+        "weight_map": {
+            "wte.weight": "model-00001-of-00002.safetensors",
+            "wpe.weight": "model-00002-of-00002.safetensors",
+            "ln_f.bias": "model-00001-of-00002.safetensors",
+        }
+    }
+).encode()
 KEPT = fetching.CHUNK  # of the 70,000 bytes that come before a cut
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
@@ -120,8 +124,13 @@ def write_cache(root, repo=REPO, *, commit=COMMIT, revision="main", files=None):
 
 def run(code, stderr=subprocess.PIPE):
     """Start a Python process with this one's environment."""
-    return subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1],
-                            text=True, stdout=subprocess.PIPE, stderr=stderr)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[1],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    )
 
 
 # Paths and names
@@ -145,12 +154,39 @@ def test_a_folder_comes_before_a_model_of_its_name(machine):
     assert hub.resolve("gpt2") == Path("gpt2")
 
 
-@pytest.mark.parametrize("source", [
-    "./x", "../x", "/x", "~/x", "a/b/c", "a/", "a\\b", "C:\\x", "a..b/c", "a/..",
-    "", "x y", "x\n", "\0", "é/x", "-x/y", "weights/ckpt.pt", "model.safetensors", "a/b@c..d", "a@",
-    "a/b@/etc", "a/b@x@y", "a/b?x=1", "http://x", "x" * 5000 + "/" + "..",
-    Path("nowhere"), Path("someone/model"), Path("gpt2"),
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "./x",
+        "../x",
+        "/x",
+        "~/x",
+        "a/b/c",
+        "a/",
+        "a\\b",
+        "C:\\x",
+        "a..b/c",
+        "a/..",
+        "",
+        "x y",
+        "x\n",
+        "\0",
+        "é/x",
+        "-x/y",
+        "weights/ckpt.pt",
+        "model.safetensors",
+        "a/b@c..d",
+        "a@",
+        "a/b@/etc",
+        "a/b@x@y",
+        "a/b?x=1",
+        "http://x",
+        "x" * 5000 + "/" + "..",
+        Path("nowhere"),
+        Path("someone/model"),
+        Path("gpt2"),
+    ],
+)
 def test_what_can_only_be_a_path_is_not_sought_on_the_web(servers, source):
     with pytest.raises(CheckpointError, match=r"no such file or folder") as error:
         hub.resolve(source)
@@ -158,10 +194,15 @@ def test_what_can_only_be_a_path_is_not_sought_on_the_web(servers, source):
     assert servers[0].seen == []
 
 
-@pytest.mark.parametrize(("typo", "meant"), [
-    ("gtp2", "'gpt2'"), ("gpt2-larg", "'gpt2-large'"), ("124m", "'124M'"),
-    ("distillgpt2", "'distilgpt2'"),
-])
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("gtp2", "'gpt2'"),
+        ("gpt2-larg", "'gpt2-large'"),
+        ("124m", "'124M'"),
+        ("distillgpt2", "'distilgpt2'"),
+    ],
+)
 def test_a_typo_gets_a_suggestion(servers, typo, meant):
     with pytest.raises(CheckpointError, match=f"did you mean .*{meant}.*owner/name") as error:
         hub.resolve(typo)
@@ -171,13 +212,16 @@ def test_a_typo_gets_a_suggestion(servers, typo, meant):
     assert servers[0].seen == []
 
 
-@pytest.mark.parametrize(("repo", "names"), [
-    ("openai-community/gpt2", ["gpt2", "124M", "117M", "openai-community/gpt2"]),
-    ("openai-community/gpt2-medium", ["gpt2-medium", "355M", "345M"]),
-    ("openai-community/gpt2-large", ["gpt2-large", "774M", "762M"]),
-    ("openai-community/gpt2-xl", ["gpt2-xl", "1558M", "1542M"]),
-    ("distilbert/distilgpt2", ["distilgpt2"]),
-])
+@pytest.mark.parametrize(
+    ("repo", "names"),
+    [
+        ("openai-community/gpt2", ["gpt2", "124M", "117M", "openai-community/gpt2"]),
+        ("openai-community/gpt2-medium", ["gpt2-medium", "355M", "345M"]),
+        ("openai-community/gpt2-large", ["gpt2-large", "774M", "762M"]),
+        ("openai-community/gpt2-xl", ["gpt2-xl", "1558M", "1542M"]),
+        ("distilbert/distilgpt2", ["distilgpt2"]),
+    ],
+)
 def test_every_name_of_a_model(servers, repo, names):
     fs.publish(*servers, repo, COMMIT, FILES)
     folders = {hub.resolve(name) for name in names}
@@ -208,17 +252,20 @@ def test_a_cache_from_before_the_models_had_owners(machine):
     assert hub.resolve("gpt2") != write_cache(cache, "openai-community/gpt2") == hub.resolve("gpt2")
 
 
-@pytest.mark.parametrize(("names", "whole"), [
-    (["config.json", "model.safetensors"], True),
-    (["config.json", "pytorch_model.bin"], True),
-    (["config.json", "model.safetensors.index.json", *SHARDS], True),
-    (["config.json", "model.safetensors.index.json", SHARDS[0]], False),
-    (["config.json", "model.safetensors.index.json", SHARDS[0], "pytorch_model.bin"], True),
-    (["config.json", "model.safetensors.index.json"], False),
-    (["config.json", "vocab.json", "tf_model.h5"], False),
-    (["model.safetensors"], False),
-    ([], False),
-])
+@pytest.mark.parametrize(
+    ("names", "whole"),
+    [
+        (["config.json", "model.safetensors"], True),
+        (["config.json", "pytorch_model.bin"], True),
+        (["config.json", "model.safetensors.index.json", *SHARDS], True),
+        (["config.json", "model.safetensors.index.json", SHARDS[0]], False),
+        (["config.json", "model.safetensors.index.json", SHARDS[0], "pytorch_model.bin"], True),
+        (["config.json", "model.safetensors.index.json"], False),
+        (["config.json", "vocab.json", "tf_model.h5"], False),
+        (["model.safetensors"], False),
+        ([], False),
+    ],
+)
 def test_only_a_whole_model_counts(machine, names, whole):
     files = {name: INDEX if name.endswith("index.json") else b"{}" for name in names}
     snapshot = write_cache(machine / "home/.cache/huggingface/hub", files=files)
@@ -229,13 +276,17 @@ def test_only_a_whole_model_counts(machine, names, whole):
             hub.resolve(REPO, download=False)
 
 
-@pytest.mark.parametrize("damage", [
-    lambda model: (model / "snapshots" / COMMIT / "model.safetensors").resolve().unlink(),
-    lambda model: (model / "refs/main").unlink(),
-    lambda model: (model / "refs/main").write_text("../../elsewhere"),
-    lambda model: (model / "refs/main").write_bytes(b"\xff\xfe"),
-    lambda model: (model / "refs/main").write_text(OTHER),
-], ids=["a dead link", "no ref", "a ref out of the cache", "a binary ref", "a ref to nothing"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda model: (model / "snapshots" / COMMIT / "model.safetensors").resolve().unlink(),
+        lambda model: (model / "refs/main").unlink(),
+        lambda model: (model / "refs/main").write_text("../../elsewhere"),
+        lambda model: (model / "refs/main").write_bytes(b"\xff\xfe"),
+        lambda model: (model / "refs/main").write_text(OTHER),
+    ],
+    ids=["a dead link", "no ref", "a ref out of the cache", "a binary ref", "a ref to nothing"],
+)
 def test_a_damaged_cache_is_passed_over(servers, machine, damage):
     snapshot = write_cache(machine / "home/.cache/huggingface/hub")
     write_model(snapshot.parents[2] / "elsewhere")
@@ -243,11 +294,21 @@ def test_a_damaged_cache_is_passed_over(servers, machine, damage):
     assert hub.resolve(REPO).is_relative_to(machine / "own")
 
 
-@pytest.mark.parametrize("index", [
-    b"", b"[]", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}', b'{"weight_map": {"a": 1}}',
-    b'{"weight_map": {"a": ["x.bin"]}}', b'{"weight_map": {"a": "../x.bin"}}', b"\xff",
-    b"[" * 100_000,
-])
+@pytest.mark.parametrize(
+    "index",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"weight_map": []}',
+        b'{"weight_map": {}}',
+        b'{"weight_map": {"a": 1}}',
+        b'{"weight_map": {"a": ["x.bin"]}}',
+        b'{"weight_map": {"a": "../x.bin"}}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
 def test_a_damaged_index_is_no_model(machine, index):
     files = {"config.json": b"{}", "model.safetensors.index.json": index}
     write_cache(machine / "home/.cache/huggingface/hub", files=files)
@@ -297,13 +358,16 @@ for settings in {SETTINGS!r}:
             assert [hub._hf_cache(), read[-1]] == [Path(path) for path in json.loads(line)]
 
 
-@pytest.mark.parametrize(("platform", "settings", "expected"), [
-    ("linux", {}, "~/.cache/gpt2np"),
-    ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/gpt2np"),
-    ("darwin", {"XDG_CACHE_HOME": "/x"}, "~/Library/Caches/gpt2np"),
-    ("win32", {"LOCALAPPDATA": "/local"}, "/local/gpt2np"),
-    ("win32", {"GPT2NP_HOME": "~/models"}, "~/models"),
-])
+@pytest.mark.parametrize(
+    ("platform", "settings", "expected"),
+    [
+        ("linux", {}, "~/.cache/gpt2np"),
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/gpt2np"),
+        ("darwin", {"XDG_CACHE_HOME": "/x"}, "~/Library/Caches/gpt2np"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/gpt2np"),
+        ("win32", {"GPT2NP_HOME": "~/models"}, "~/models"),
+    ],
+)
 def test_the_own_cache(monkeypatch, platform, settings, expected):
     monkeypatch.delenv("GPT2NP_HOME")
     monkeypatch.setattr(sys, "platform", platform)
@@ -377,13 +441,18 @@ def test_a_revision_that_cannot_be(servers, revision):
         hub.download(f"{REPO}@main", revision="main")
 
 
-@pytest.mark.parametrize(("there", "fetched"), [
-    (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
-    (["model.safetensors.index.json", *SHARDS, "pytorch_model.bin"],
-     ["model.safetensors.index.json", *SHARDS]),
-    (["pytorch_model.bin", "tf_model.h5"], ["pytorch_model.bin"]),
-    (["pytorch_model.bin.index.json", *SHARDS], ["pytorch_model.bin.index.json", *SHARDS]),
-])
+@pytest.mark.parametrize(
+    ("there", "fetched"),
+    [
+        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
+        (
+            ["model.safetensors.index.json", *SHARDS, "pytorch_model.bin"],
+            ["model.safetensors.index.json", *SHARDS],
+        ),
+        (["pytorch_model.bin", "tf_model.h5"], ["pytorch_model.bin"]),
+        (["pytorch_model.bin.index.json", *SHARDS], ["pytorch_model.bin.index.json", *SHARDS]),
+    ],
+)
 def test_the_first_kind_of_weights_is_taken(servers, there, fetched):
     files = {name: INDEX if name.endswith("index.json") else name.encode() for name in there}
     files["config.json"] = b"{}"
@@ -406,10 +475,25 @@ def test_another_kind_of_model_is_refused_before_its_weights_come(servers):
     assert servers[1].seen == []
 
 
-@pytest.mark.parametrize("name", [
-    "../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "a\\b.safetensors", "config.json",
-    "C:x.safetensors", ".safetensors", "x.safetensors\n", "", "..", None, 3, ["x.bin"], {"a": "b"},
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x.safetensors",
+        "/etc/x.safetensors",
+        "a/b.safetensors",
+        "a\\b.safetensors",
+        "config.json",
+        "C:x.safetensors",
+        ".safetensors",
+        "x.safetensors\n",
+        "",
+        "..",
+        None,
+        3,
+        ["x.bin"],
+        {"a": "b"},
+    ],
+)
 def test_an_index_names_plain_files_or_nothing(machine, name):
     index = machine / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"wte.weight": "a.bin", "wpe.weight": name}}))
@@ -420,8 +504,9 @@ def test_an_index_names_plain_files_or_nothing(machine, name):
 
 def test_no_file_is_asked_for_that_an_index_may_not_name(servers, machine):
     index = b'{"weight_map": {"wte.weight": "../../evil.bin"}}'
-    fs.publish(*servers, "some/evil", COMMIT,
-               {"config.json": b"{}", "model.safetensors.index.json": index})
+    fs.publish(
+        *servers, "some/evil", COMMIT, {"config.json": b"{}", "model.safetensors.index.json": index}
+    )
     with pytest.raises(CheckpointError, match="weight_map"):
         hub.resolve("some/evil")
     assert servers[0].seen[-1].name == "model.safetensors.index.json"
@@ -463,8 +548,9 @@ def head(handler):
     if file is not None and file.location:
         headers["Location"] = file.location
     length = 0 if file is None else len(file.body)
-    handler.answer(404 if file is None else 302 if file.location else 200, b"", headers,
-                   length=length)
+    handler.answer(
+        404 if file is None else 302 if file.location else 200, b"", headers, length=length
+    )
 
 
 # OpenAI's files
@@ -483,20 +569,34 @@ def openai(servers, monkeypatch):
     return front
 
 
-OPENAI = ["checkpoint", "encoder.json", "hparams.json", "model.ckpt.data-00000-of-00001",
-          "model.ckpt.index", "model.ckpt.meta", "vocab.bpe"]
+OPENAI = [
+    "checkpoint",
+    "encoder.json",
+    "hparams.json",
+    "model.ckpt.data-00000-of-00001",
+    "model.ckpt.index",
+    "model.ckpt.meta",
+    "vocab.bpe",
+]
 
 
-@pytest.mark.parametrize(("name", "size"), [
-    ("gpt2", "124M"), ("117M", "124M"), ("355M", "355M"), ("openai-community/gpt2-large", "774M"),
-    ("gpt2-xl", "1558M"),
-])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("gpt2", "124M"),
+        ("117M", "124M"),
+        ("355M", "355M"),
+        ("openai-community/gpt2-large", "774M"),
+        ("gpt2-xl", "1558M"),
+    ],
+)
 def test_the_original_files(openai, machine, name, size):
     folder = hub.download(name, origin="openai")
     assert folder == machine / "own/openai" / size
     assert sorted(contents(folder)) == OPENAI
-    assert all(path.read_bytes() == f"{size} {path.name}".encode() * 10_000
-               for path in folder.iterdir())
+    assert all(
+        path.read_bytes() == f"{size} {path.name}".encode() * 10_000 for path in folder.iterdir()
+    )
     assert {r.path.rpartition("/")[0] for r in openai.seen} == {f"/gpt-2/models/{size}"}
     assert hub.resolve(name) == folder  # where the hub's files are not here
     with pytest.raises(DownloadError, match="gpt2np download"):
@@ -509,10 +609,15 @@ def test_the_original_files(openai, machine, name, size):
     assert [r.name for r in openai.seen[before:]] == ["checkpoint"]  # the others were kept
 
 
-@pytest.mark.parametrize("arguments", [
-    {"name": "distilgpt2"}, {"name": REPO}, {"name": "gpt2@main"},
-    {"name": "gpt2", "revision": "x"},
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": "distilgpt2"},
+        {"name": REPO},
+        {"name": "gpt2@main"},
+        {"name": "gpt2", "revision": "x"},
+    ],
+)
 def test_what_openai_did_not_publish(openai, arguments):
     with pytest.raises(InputError, match="OpenAI published gpt2"):
         hub.download(**arguments, origin="openai")
@@ -574,17 +679,24 @@ def test_the_pinned_digests():
     sizes = ("124M", "355M", "774M", "1558M")
     pinned = {
         "encoder.json (= vocab.json)": [
-            (gpt2, "vocab.json"), *((size, "encoder.json") for size in sizes)],
+            (gpt2, "vocab.json"),
+            *((size, "encoder.json") for size in sizes),
+        ],
         "vocab.bpe (= merges.txt)": [
-            (gpt2, "merges.txt"), *((size, "vocab.bpe") for size in sizes)],
+            (gpt2, "merges.txt"),
+            *((size, "vocab.bpe") for size in sizes),
+        ],
         "openai-community/gpt2@607a30d model.safetensors": [(gpt2, "model.safetensors")],
         "distilgpt2 model.safetensors": [(distil, "model.safetensors")],
         "OpenAI 124M model.ckpt.data-00000-of-00001": [("124M", "model.ckpt.data-00000-of-00001")],
     }
     assert pinned.keys() == files.keys()
     kinds = {file: "sha256" if "sha256" in files[file] else "md5" for file in files}
-    expected = {key: f"{kinds[file]}:{files[file][kinds[file]]}"
-                for file, keys in pinned.items() for key in keys}
+    expected = {
+        key: f"{kinds[file]}:{files[file][kinds[file]]}"
+        for file, keys in pinned.items()
+        for key in keys
+    }
     assert expected == hub._PINNED
 
 
@@ -662,8 +774,11 @@ def test_a_server_that_never_does_ranges_and_always_hangs_up(servers):
         hub.resolve(REPO)
 
 
-@pytest.mark.parametrize("left", [WEIGHTS, WEIGHTS[:-1], WEIGHTS + b"x", WEIGHTS[::-1], b"x", b""],
-                         ids=["whole", "nearly", "too long", "wrong", "wrong start", "empty"])
+@pytest.mark.parametrize(
+    "left",
+    [WEIGHTS, WEIGHTS[:-1], WEIGHTS + b"x", WEIGHTS[::-1], b"x", b""],
+    ids=["whole", "nearly", "too long", "wrong", "wrong start", "empty"],
+)
 def test_what_an_old_part_may_be(servers, part, left):
     part.parent.mkdir(parents=True)
     part.write_bytes(left)
@@ -673,8 +788,11 @@ def test_what_an_old_part_may_be(servers, part, left):
 
 def test_wrong_content_is_deleted(servers, part, waits):
     servers[1].fail("model.safetensors", fs.corrupt)
-    with pytest.raises(DownloadError, match=r"wrong content \(sha256 [0-9a-f]{64}, not [0-9a-f]{64}"
-                                            r"\), deleted") as error:
+    with pytest.raises(
+        DownloadError,
+        match=r"wrong content \(sha256 [0-9a-f]{64}, not [0-9a-f]{64}"
+        r"\), deleted",
+    ) as error:
         hub.resolve(REPO)
     one_line(error)
     assert not part.exists()
@@ -694,15 +812,18 @@ def test_a_storage_that_has_less_than_the_hub_says(servers):
         hub.resolve(REPO)
 
 
-@pytest.mark.parametrize(("code", "says"), [
-    (401, r"access refused \(401\); check the model's name .*or set HF_TOKEN"),
-    (403, r"access refused \(403\); check the model's name .*or set HF_TOKEN"),
-    (404, r"no such file \(404\); check the model's name and revision"),
-    (204, r"unexpected answer \(204\)"),
-    (400, r"unexpected answer \(400\)"),
-    (410, r"unexpected answer \(410\)"),
-    (416, r"unexpected answer \(416\)"),
-])
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (401, r"access refused \(401\); check the model's name .*or set HF_TOKEN"),
+        (403, r"access refused \(403\); check the model's name .*or set HF_TOKEN"),
+        (404, r"no such file \(404\); check the model's name and revision"),
+        (204, r"unexpected answer \(204\)"),
+        (400, r"unexpected answer \(400\)"),
+        (410, r"unexpected answer \(410\)"),
+        (416, r"unexpected answer \(416\)"),
+    ],
+)
 def test_an_answer_that_will_stay_so(servers, waits, code, says):
     servers[0].fail("config.json", fs.status(code))
     with pytest.raises(DownloadError, match=says) as error:
@@ -711,14 +832,25 @@ def test_an_answer_that_will_stay_so(servers, waits, code, says):
     assert waits == []
 
 
-@pytest.mark.parametrize(("name", "fault", "says"), [
-    ("config.json",       fs.status(408), r"the server is in trouble \(408\), 5 times in a row"),
-    ("config.json",       fs.status(429), r"too many requests \(429\), 5 times in a row; wait so"),
-    ("config.json",       fs.hang_up,     r"the connection was cut, 5 times in a row; check the"),
-    ("model.safetensors", fs.status(500), r"the server is in trouble \(500\), 5 times in a row; t"),
-    ("model.safetensors", fs.status(503), r"the server is in trouble \(503\), .* set HF_ENDPOINT"),
-    ("model.safetensors", fs.hang_up,     r"the connection was cut, 5 times in a row; check the"),
-])
+@pytest.mark.parametrize(
+    ("name", "fault", "says"),
+    [
+        ("config.json", fs.status(408), r"the server is in trouble \(408\), 5 times in a row"),
+        ("config.json", fs.status(429), r"too many requests \(429\), 5 times in a row; wait so"),
+        ("config.json", fs.hang_up, r"the connection was cut, 5 times in a row; check the"),
+        (
+            "model.safetensors",
+            fs.status(500),
+            r"the server is in trouble \(500\), 5 times in a row; t",
+        ),
+        (
+            "model.safetensors",
+            fs.status(503),
+            r"the server is in trouble \(503\), .* set HF_ENDPOINT",
+        ),
+        ("model.safetensors", fs.hang_up, r"the connection was cut, 5 times in a row; check the"),
+    ],
+)
 def test_an_answer_that_may_change(servers, waits, name, fault, says):
     server = servers[name == "model.safetensors"]
     server.fail(name, *[fault] * 4)
@@ -738,8 +870,8 @@ def test_retry_after(servers, waits):
     in_half_a_minute = formatdate(time.time() + 30)
     for name, values in {
         "config.json": ["7", "3600", in_half_a_minute],
-        "vocab.json":  ["0", "soon", "-5", ""],
-        "merges.txt":  [formatdate(0), "Mon, 99 Foo 2020", "9" * 400],
+        "vocab.json": ["0", "soon", "-5", ""],
+        "merges.txt": [formatdate(0), "Mon, 99 Foo 2020", "9" * 400],
     }.items():
         servers[0].fail(name, *[fs.status(429, Retry_After=value) for value in values])
     hub.resolve(REPO)
@@ -757,8 +889,11 @@ def test_tries_are_told(servers, capfd):
     hub.resolve(REPO)
     out, err = capfd.readouterr()
     assert out == ""
-    assert re.fullmatch(r"gpt2np: http\S*/vocab.json: the server is in trouble \(503\); trying "
-                        r"again in 0\.\d s\n", err)
+    assert re.fullmatch(
+        r"gpt2np: http\S*/vocab.json: the server is in trouble \(503\); trying "
+        r"again in 0\.\d s\n",
+        err,
+    )
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors"])
@@ -789,9 +924,16 @@ def test_redirects_in_circles(servers, name):
     one_line(error)
 
 
-@pytest.mark.parametrize("location", [
-    "file:///etc/passwd", "ftp://127.0.0.1/x", "http://[", "data:,x", "http://127.0.0.1:99999/",
-])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "file:///etc/passwd",
+        "ftp://127.0.0.1/x",
+        "http://[",
+        "data:,x",
+        "http://127.0.0.1:99999/",
+    ],
+)
 def test_a_redirect_to_no_web_address(servers, location):
     servers[0].fail("vocab.json", fs.redirect(location))
     with pytest.raises(DownloadError, match="cannot be used") as error:
@@ -919,15 +1061,18 @@ def test_offline(servers, openai, monkeypatch, variable):
     assert hub.resolve(REPO) == hub.download(REPO, revision=COMMIT) == folder
 
 
-@pytest.mark.parametrize(("settings", "file", "sent"), [
-    ({}, None, None),
-    ({}, ".cache/huggingface/token", "of-file"),
-    ({"HF_TOKEN": " of-env\n"}, ".cache/huggingface/token", "of-env"),
-    ({"HUGGING_FACE_HUB_TOKEN": "of-env"}, None, "of-env"),
-    ({"HF_TOKEN": "new", "HUGGING_FACE_HUB_TOKEN": "old"}, None, "new"),
-    ({"HF_HOME": "~/hf"}, "hf/token", "of-file"),
-    ({"HF_TOKEN_PATH": "~/secret"}, "secret", "of-file"),
-])
+@pytest.mark.parametrize(
+    ("settings", "file", "sent"),
+    [
+        ({}, None, None),
+        ({}, ".cache/huggingface/token", "of-file"),
+        ({"HF_TOKEN": " of-env\n"}, ".cache/huggingface/token", "of-env"),
+        ({"HUGGING_FACE_HUB_TOKEN": "of-env"}, None, "of-env"),
+        ({"HF_TOKEN": "new", "HUGGING_FACE_HUB_TOKEN": "old"}, None, "new"),
+        ({"HF_HOME": "~/hf"}, "hf/token", "of-file"),
+        ({"HF_TOKEN_PATH": "~/secret"}, "secret", "of-file"),
+    ],
+)
 def test_a_token_goes_to_the_hub_alone(servers, monkeypatch, settings, file, sent):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

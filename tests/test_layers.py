@@ -94,8 +94,10 @@ def test_gelu(x):
     torch = pytest.importorskip("torch")
     frozen(x)
     for kind, approximate in (
-        ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh"), ("gelu", "none")
-    ):  # fmt: skip
+        ("gelu_new", "tanh"),
+        ("gelu_pytorch_tanh", "tanh"),
+        ("gelu", "none"),
+    ):
         theirs = torch.nn.functional.gelu(torch.tensor(x), approximate=approximate)
         assert_close(layers.gelu(x, kind), theirs, 8)
 
@@ -205,8 +207,10 @@ def test_linear(torch, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["gelu_new", "gelu"])
 def test_mlp(torch, kind, dtype):
-    p = MLP(Affine(normal(dtype, 6, 11), normal(dtype, 11, seed=1)),
-            Affine(normal(dtype, 11, 6, seed=2), normal(dtype, 6, seed=3)))  # fmt: skip
+    p = MLP(
+        Affine(normal(dtype, 6, 11), normal(dtype, 11, seed=1)),
+        Affine(normal(dtype, 11, 6, seed=2), normal(dtype, 6, seed=3)),
+    )
     x = normal(dtype, 2, 3, 6, seed=4)
     frozen(x, *p.c_fc, *p.c_proj)
     (w1, b1), (w2, b2) = (map(torch.tensor, affine) for affine in p)
@@ -246,10 +250,25 @@ def qkv(dtype, shape, S, seed=0):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("T", "S"), [
-    (1, 1), (1, 2), (2, 2), (5, 9), (127, 127), (128, 128), (129, 129), (300, 300),
-    (1, 300), (127, 300), (128, 129), (129, 300), (256, 257), (257, 400),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("T", "S"),
+    [
+        (1, 1),
+        (1, 2),
+        (2, 2),
+        (5, 9),
+        (127, 127),
+        (128, 128),
+        (129, 129),
+        (300, 300),
+        (1, 300),
+        (127, 300),
+        (128, 129),
+        (129, 300),
+        (256, 257),
+        (257, 400),
+    ],
+)
 def test_attention_across_blocks_of_queries(torch, T, S, dtype):
     q, k, v = qkv(dtype, (2, 5, T, 8), S)
     theirs = sdpa(torch, q, k, v, 0.6)
@@ -262,8 +281,10 @@ def test_attention_across_blocks_of_queries(torch, T, S, dtype):
 @given(
     st.sampled_from(DTYPES),
     st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 20), st.integers(1, 80)),
-    st.integers(0, 20), st.floats(0.01, 1.0), st.integers(0, 99),
-)  # fmt: skip
+    st.integers(0, 20),
+    st.floats(0.01, 1.0),
+    st.integers(0, 99),
+)
 def test_attention_of_any_shape(dtype, shape, cached, scale, seed):
     torch = pytest.importorskip("torch")
     q, k, v = qkv(dtype, shape, shape[2] + cached, seed)

@@ -64,8 +64,9 @@ def test_save_pretrained_in_shards(tmp_path):
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before-1.6"])
 def test_torch_save(tmp_path, zipped):
     model = reference()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin",
-               _use_new_zipfile_serialization=zipped)  # fmt: skip
+    torch.save(
+        model.state_dict(), tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped
+    )
     write_config(tmp_path)
     assert_same_logits(tmp_path, model)
 
@@ -82,11 +83,19 @@ def test_other_precisions(tmp_path, dtype, writer):
     assert_same_logits(tmp_path, model.float())
 
 
-@pytest.mark.parametrize("flags", [
-    {"n_inner": 7}, {"activation_function": "gelu"}, {"layer_norm_epsilon": 0.25},
-    {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True},
-    {"reorder_and_upcast_attn": True}, {"tie_word_embeddings": False},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"n_inner": 7},
+        {"activation_function": "gelu"},
+        {"layer_norm_epsilon": 0.25},
+        {"scale_attn_weights": False},
+        {"scale_attn_by_inverse_layer_idx": True},
+        {"reorder_and_upcast_attn": True},
+        {"tie_word_embeddings": False},
+    ],
+    ids=str,
+)
 def test_every_flag_of_config_json_is_honoured(tmp_path, flags):
     model = reference(**flags)
     model.save_pretrained(tmp_path)
@@ -99,14 +108,24 @@ def test_every_flag_of_config_json_is_honoured(tmp_path, flags):
             assert_same_logits(tmp_path, model)
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"add_cross_attention": True}, "config: add_cross_attention is set, which gpt2np does not"),
-    ({"quantization_config": {"load_in_8bit": True}}, "config: quantization_config is set"),
-    ({"activation_function": "relu"}, "config: activation_function is 'relu'; GPT-2 has one of"),
-    ({"model_type": "gpt_neo"}, "config: model_type is 'gpt_neo', not 'gpt2'"),
-    ({"scale_attn_weights": "yes"}, "config: scale_attn_weights is 'yes', not true or false"),
-    ({"n_embd": None}, "config: n_embd is missing"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"add_cross_attention": True},
+            "config: add_cross_attention is set, which gpt2np does not",
+        ),
+        ({"quantization_config": {"load_in_8bit": True}}, "config: quantization_config is set"),
+        (
+            {"activation_function": "relu"},
+            "config: activation_function is 'relu'; GPT-2 has one of",
+        ),
+        ({"model_type": "gpt_neo"}, "config: model_type is 'gpt_neo', not 'gpt2'"),
+        ({"scale_attn_weights": "yes"}, "config: scale_attn_weights is 'yes', not true or false"),
+        ({"n_embd": None}, "config: n_embd is missing"),
+    ],
+    ids=str,
+)
 def test_what_config_json_asks_for_in_vain(tmp_path, change, says):
     reference().save_pretrained(tmp_path)
     write_config(tmp_path, **change)
@@ -132,8 +151,9 @@ def test_prefixes_and_masks(tmp_path, prefix):
     model = reference()
     tensors = plain(model) | masks(np.float32)
     tensors |= {f"h.{i}.attn.masked_bias": np.array(-1e4, np.float32) for i in range(2)}
-    save_file({prefix + name: array for name, array in tensors.items()},
-              tmp_path / "model.safetensors")  # fmt: skip
+    save_file(
+        {prefix + name: array for name, array in tensors.items()}, tmp_path / "model.safetensors"
+    )
     write_config(tmp_path)
     assert_same_logits(tmp_path, model)
     dropped = inspect(tmp_path).reading.dropped
@@ -153,8 +173,10 @@ def test_masks_of_bytes(tmp_path, dtype):
 
 def test_a_tied_head_that_is_written_out(tmp_path):
     model = reference()
-    save_file(plain(model) | {"lm_head.weight": plain(model)["wte.weight"].copy()},
-              tmp_path / "model.safetensors")  # fmt: skip
+    save_file(
+        plain(model) | {"lm_head.weight": plain(model)["wte.weight"].copy()},
+        tmp_path / "model.safetensors",
+    )
     write_config(tmp_path)
     assert_same_logits(tmp_path, model)
     params = load(tmp_path).params
@@ -200,21 +222,41 @@ def test_nanogpt(tmp_path, wrapper, bias):
     config = replace(CONFIG, vocab_size=50304, activation_function="gelu")
     params = random_params(config, 12)
     if not bias:
-        params = Params(config, {
-            name: array * 0 if name.endswith(".bias") else array for name, array in params.items()
-        })  # fmt: skip
+        params = Params(
+            config,
+            {
+                name: array * 0 if name.endswith(".bias") else array
+                for name, array in params.items()
+            },
+        )
     model = hf_model(params)
     state = {
-        wrapper + name: tensor for name, tensor in linear(model).items()
+        wrapper + name: tensor
+        for name, tensor in linear(model).items()
         if bias or not name.endswith(".bias")
-    }  # fmt: skip
+    }
     assert len(state) == (29 if bias else 16)
     state[wrapper + "lm_head.weight"] = state[wrapper + "transformer.wte.weight"]
-    arguments = {"n_layer": 2, "n_head": 3, "n_embd": 24, "block_size": 12, "bias": bias,
-                 "vocab_size": 50304, "dropout": 0.0}  # fmt: skip
-    torch.save({"model": state, "optimizer": {}, "model_args": arguments, "iter_num": 5,
-                "best_val_loss": torch.tensor(1.5), "config": {"compile": True}},
-               tmp_path / "ckpt.pt")  # fmt: skip
+    arguments = {
+        "n_layer": 2,
+        "n_head": 3,
+        "n_embd": 24,
+        "block_size": 12,
+        "bias": bias,
+        "vocab_size": 50304,
+        "dropout": 0.0,
+    }
+    torch.save(
+        {
+            "model": state,
+            "optimizer": {},
+            "model_args": arguments,
+            "iter_num": 5,
+            "best_val_loss": torch.tensor(1.5),
+            "config": {"compile": True},
+        },
+        tmp_path / "ckpt.pt",
+    )
     assert_same_logits(tmp_path, model)
     assert_same_logits(tmp_path / "ckpt.pt", model)
     loaded = load(tmp_path)
@@ -324,22 +366,38 @@ def spoil(folder, change):
     save_file(tensors, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"h.1.ln_2.bias": None}, "tensor h.1.ln_2.bias of shape [24] is missing"),
-    ({"ln_f.weight": None, "wpe.weight": None},
-     "tensor wpe.weight of shape [12, 24] is missing, and 1 more like it"),
-    ({"h.2.ln_1.bias": np.ones(24, np.float32)},
-     "tensor h.2.ln_1.bias of shape [24] is not part of a GPT-2 with 2 layers"),
-    ({"score.weight": np.ones((2, 24), np.float32)},
-     "tensor score.weight of shape [2, 24] is not part of a GPT-2 with 2 layers"),
-    ({"h.0.mlp.c_fc.weight": np.ones((24, 95), np.float32)},
-     "tensor h.0.mlp.c_fc.weight has shape [24, 95], but the config makes it [24, 96]"),
-    ({"wte.weight": np.ones(37 * 24, np.float32)},
-     "tensor wte.weight has shape [888], but the config makes it [37, 24]"),
-    ({"ln_f.bias": np.ones(24, np.int64)}, "tensor ln_f.bias holds int64, not weights"),
-    ({"transformer.ln_f.bias": np.ones(24, np.float32)},
-     "tensor ln_f.bias is there twice, the second time as "),
-], ids=lambda value: "" if isinstance(value, str) else str(list(value)))  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"h.1.ln_2.bias": None}, "tensor h.1.ln_2.bias of shape [24] is missing"),
+        (
+            {"ln_f.weight": None, "wpe.weight": None},
+            "tensor wpe.weight of shape [12, 24] is missing, and 1 more like it",
+        ),
+        (
+            {"h.2.ln_1.bias": np.ones(24, np.float32)},
+            "tensor h.2.ln_1.bias of shape [24] is not part of a GPT-2 with 2 layers",
+        ),
+        (
+            {"score.weight": np.ones((2, 24), np.float32)},
+            "tensor score.weight of shape [2, 24] is not part of a GPT-2 with 2 layers",
+        ),
+        (
+            {"h.0.mlp.c_fc.weight": np.ones((24, 95), np.float32)},
+            "tensor h.0.mlp.c_fc.weight has shape [24, 95], but the config makes it [24, 96]",
+        ),
+        (
+            {"wte.weight": np.ones(37 * 24, np.float32)},
+            "tensor wte.weight has shape [888], but the config makes it [37, 24]",
+        ),
+        ({"ln_f.bias": np.ones(24, np.int64)}, "tensor ln_f.bias holds int64, not weights"),
+        (
+            {"transformer.ln_f.bias": np.ones(24, np.float32)},
+            "tensor ln_f.bias is there twice, the second time as ",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(list(value)),
+)
 def test_tensors_that_do_not_fit(folder, change, says):
     spoil(folder, change)
     file = folder / "model.safetensors"
@@ -348,14 +406,18 @@ def test_tensors_that_do_not_fit(folder, change, says):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    (b"{", "is not JSON: "),
-    (b"\xff\xfe{}", "is not JSON: "),
-    (b"[" * 100_000, "is not JSON: "),
-    (b"[1]", "does not hold a JSON object"),
-    (b"null", "does not hold a JSON object"),
-    (b"{}", "config: vocab_size is missing"),
-], ids=lambda value: repr(value[:8]))  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "is not JSON: "),
+        (b"\xff\xfe{}", "is not JSON: "),
+        (b"[" * 100_000, "is not JSON: "),
+        (b"[1]", "does not hold a JSON object"),
+        (b"null", "does not hold a JSON object"),
+        (b"{}", "config: vocab_size is missing"),
+    ],
+    ids=lambda value: repr(value[:8]),
+)
 def test_a_config_json_that_is_none(folder, content, says):
     (folder / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"config\.json:? {re.escape(says)}") as caught:

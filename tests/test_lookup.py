@@ -34,15 +34,19 @@ def test_a_draft_is_what_followed_the_last_occurrence(ids, k):
 
 
 repetitive = st.tuples(st.lists(st.integers(0, 11), min_size=1, max_size=5), st.integers(2, 6)).map(
-    lambda parts: (parts[0] * parts[1])[: N_CTX - 12])  # fmt: skip
-greedy_settings = st.fixed_dictionaries({}, optional={
-    "repetition_penalty": st.floats(1, 1.5),
-    "no_repeat_ngram": st.integers(3, 5),
-    "stop": st.lists(st.text("abcdef", min_size=1, max_size=3), max_size=2),
-    "stop_at_eot": st.booleans(),
-    "on_full": st.just("slide"),
-    "num_samples": st.integers(1, 2),
-})  # fmt: skip
+    lambda parts: (parts[0] * parts[1])[: N_CTX - 12]
+)
+greedy_settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "repetition_penalty": st.floats(1, 1.5),
+        "no_repeat_ngram": st.integers(3, 5),
+        "stop": st.lists(st.text("abcdef", min_size=1, max_size=3), max_size=2),
+        "stop_at_eot": st.booleans(),
+        "on_full": st.just("slide"),
+        "num_samples": st.integers(1, 2),
+    },
+)
 
 
 @few
@@ -55,8 +59,13 @@ def test_greedy_completions_stay_as_they_are(batch, k, kwargs):
     kwargs = {"temperature": 0, "max_new_tokens": 12} | kwargs
     plain, fast = (generate(letters, batch, lookup=n, **kwargs) for n in (None, k))
     for one, other in zip(plain, fast, strict=True):
-        for a, b in zip(*([x] if "num_samples" not in kwargs or kwargs["num_samples"] == 1 else x
-                          for x in (one, other)), strict=True):
+        for a, b in zip(
+            *(
+                [x] if "num_samples" not in kwargs or kwargs["num_samples"] == 1 else x
+                for x in (one, other)
+            ),
+            strict=True,
+        ):
             same(a, b)
     pieces = stream(letters, batch[0], lookup=k, **kwargs | {"num_samples": 1})
     assert "".join(pieces) == generate(letters, batch[0], **kwargs | {"num_samples": 1}).text
@@ -64,8 +73,11 @@ def test_greedy_completions_stay_as_they_are(batch, k, kwargs):
 
 def test_repetition_takes_fewer_passes(monkeypatch):
     model = Model(lively(Params.random(Config(12, 256, 16, 2, 2), 3, np.float64)))
-    kwargs = {"temperature": 0, "max_new_tokens": 200,
-              "processors": [dictate([1, 2, 3, 4, 5, 6] * 40, 4)]}  # fmt: skip
+    kwargs = {
+        "temperature": 0,
+        "max_new_tokens": 200,
+        "processors": [dictate([1, 2, 3, 4, 5, 6] * 40, 4)],
+    }
     shapes = reads(monkeypatch)
     one = generate(model, [3, 4, 5, 6], lookup=16, **kwargs)
     assert one.ids == [1, 2, 3, 4, 5, 6] * 33 + [1, 2]
@@ -84,8 +96,9 @@ def test_drafts_that_fail_cost_little(monkeypatch, seed, n):
     monkeypatch.setattr(lookup_module, "draft", lambda ids, k: np.full(k, 11))  # always wrong
     shapes = reads(monkeypatch)
     model = Model(lively(Params.random(Config(12, 256, 16, 2, 2), 3, np.float64)))
-    one = generate(model, [0], lookup=16, max_new_tokens=n, temperature=0,
-                   processors=[dictate(tokens, 1)])
+    one = generate(
+        model, [0], lookup=16, max_new_tokens=n, temperature=0, processors=[dictate(tokens, 1)]
+    )
     assert one.ids == tokens
     passes = [T for _, T in shapes]
     assert max(passes) > 1
@@ -106,9 +119,13 @@ def test_the_account_never_goes_below_nothing(outcomes):
         assert cost <= 1.05 * tokens + Credit.START
 
 
-@pytest.mark.parametrize("kwargs", [
-    {}, {"temperature": 0.7, "top_k": 2, "repetition_penalty": 1.2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"temperature": 0.7, "top_k": 2, "repetition_penalty": 1.2},
+    ],
+)
 def test_sampled_completions_keep_their_distribution(kwargs, monkeypatch):
     params = lively(Params.random(Config(3, 16, 8, 2, 1), 6, np.float64))
     prompt, n = [0, 1, 2, 0, 1, 2, 0, 1], 4
@@ -126,8 +143,9 @@ def test_sampled_completions_keep_their_distribution(kwargs, monkeypatch):
 
     exact = joint(prompt, n)
     shapes = reads(monkeypatch)
-    samples = generate(Model(params), prompt, num_samples=1000, max_new_tokens=n, seed=0,
-                       lookup=8, **kwargs)
+    samples = generate(
+        Model(params), prompt, num_samples=1000, max_new_tokens=n, seed=0, lookup=8, **kwargs
+    )
     drafted = sum(T > 1 for _, T in shapes[1:])
     assert drafted > 300  # of two tokens, after the first token of many samples
     counts = dict.fromkeys(exact, 0)
@@ -137,7 +155,14 @@ def test_sampled_completions_keep_their_distribution(kwargs, monkeypatch):
 
 
 def test_logprobs_of_drafted_tokens():
-    one = generate(letters, "abcabcabcabc", lookup=8, seed=3, max_new_tokens=10, temperature=0.5,
-                   stop_at_eot=False)
+    one = generate(
+        letters,
+        "abcabcabcabc",
+        lookup=8,
+        seed=3,
+        max_new_tokens=10,
+        temperature=0.5,
+        stop_at_eot=False,
+    )
     rows = log_softmax(forward(letters.params, one.prompt_ids + one.ids) / 0.5)[0, 11:-1]
     assert one.logprobs == pytest.approx(rows[np.arange(10), one.ids], abs=1e-9)

@@ -18,14 +18,28 @@ IDS = np.array([[5, 0, 299, 7], [1, 1, 2, 3]])
 
 # DESIGN's list, in order of the flow.
 BLOCK = (
-    "ln_1", "attn.c_attn", "attn.q", "attn.k", "attn.v", "attn.scores", "attn.pattern", "attn.z",
-    "attn.c_proj", "resid_mid", "ln_2", "mlp.c_fc", "mlp.act", "mlp.c_proj",
-)  # fmt: skip
+    "ln_1",
+    "attn.c_attn",
+    "attn.q",
+    "attn.k",
+    "attn.v",
+    "attn.scores",
+    "attn.pattern",
+    "attn.z",
+    "attn.c_proj",
+    "resid_mid",
+    "ln_2",
+    "mlp.c_fc",
+    "mlp.act",
+    "mlp.c_proj",
+)
 NAMES = [
-    "wte", "wpe",
+    "wte",
+    "wpe",
     *(name for i in range(2) for name in (*(f"h.{i}.{part}" for part in BLOCK), f"h.{i}")),
-    "ln_f", "logits",
-]  # fmt: skip
+    "ln_f",
+    "logits",
+]
 
 
 @pytest.fixture(scope="module", params=["float32", "float64"])
@@ -40,12 +54,21 @@ def params(request):
 # Token ids
 
 
-@pytest.mark.parametrize("ids", [
-    [5, 0, 299, 7], (5, 0, 299, 7), [[5, 0, 299, 7]], np.array([5, 0, 299, 7]),
-    np.array([5, 0, 299, 7], np.int16), np.array([5, 0, 299, 7], np.uint64),
-    [np.int32(5), np.int64(0), np.uint16(299), 7], np.array([5, 9, 0, 9, 299, 9, 7])[::2],
-    np.array([5, 0, 299, 7], ">i4"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [5, 0, 299, 7],
+        (5, 0, 299, 7),
+        [[5, 0, 299, 7]],
+        np.array([5, 0, 299, 7]),
+        np.array([5, 0, 299, 7], np.int16),
+        np.array([5, 0, 299, 7], np.uint64),
+        [np.int32(5), np.int64(0), np.uint16(299), 7],
+        np.array([5, 9, 0, 9, 299, 9, 7])[::2],
+        np.array([5, 0, 299, 7], ">i4"),
+    ],
+    ids=str,
+)
 def test_ids_of_one_sequence(params, ids):
     logits = forward(params, ids)
     assert logits.shape == (1, 4, 300)
@@ -75,26 +98,33 @@ def test_what_follows_a_position_does_not_touch_it(params):
     assert not near(forward(params, IDS[:, ::-1]), whole[:, ::-1])
 
 
-@pytest.mark.parametrize(("ids", "says"), [
-    ([1.0, 2.0],            "token_ids is of dtype float64; token ids are integers"),
-    (np.ones(2, bool),      "token_ids is of dtype bool; token ids are integers"),
-    (["5"],                 "token_ids is of dtype <U1; token ids are integers"),
-    ("text",                "token_ids has shape []; give [T] or [B, T]"),
-    (7,                     "token_ids has shape []; give [T] or [B, T]"),
-    (np.int64(7),           "token_ids has shape []; give [T] or [B, T]"),
-    (np.ones((1, 1, 2), int), "token_ids has shape [1, 1, 2]; give [T] or [B, T]"),
-    ([],                    "token_ids has shape [0]: give at least one token"),
-    ([[], []],              "token_ids has shape [2, 0]: give at least one token"),
-    (np.ones((0, 3), int),  "token_ids has shape [0, 3]: give at least one token"),
-    ([[1, 2], [3]],         "a list of lists of different lengths"),
-    ([[1, 2], 3],           "a list of lists of different lengths"),
-    ([0, 300],              "token id 300 is not in 0 ... 299"),
-    ([0, -1],               "token id -1 is not in 0 ... 299"),
-    ([0, 1 << 40],          "token id 1099511627776 is not in 0 ... 299"),
-    (np.array([0, (1 << 64) - 1], np.uint64), "token id 18446744073709551615 is not in 0 ... 299"),
-    ([0, 1 << 70],          "token_ids is of dtype object; token ids are integers"),
-    ([None],                "token_ids is of dtype object; token ids are integers"),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        ([1.0, 2.0], "token_ids is of dtype float64; token ids are integers"),
+        (np.ones(2, bool), "token_ids is of dtype bool; token ids are integers"),
+        (["5"], "token_ids is of dtype <U1; token ids are integers"),
+        ("text", "token_ids has shape []; give [T] or [B, T]"),
+        (7, "token_ids has shape []; give [T] or [B, T]"),
+        (np.int64(7), "token_ids has shape []; give [T] or [B, T]"),
+        (np.ones((1, 1, 2), int), "token_ids has shape [1, 1, 2]; give [T] or [B, T]"),
+        ([], "token_ids has shape [0]: give at least one token"),
+        ([[], []], "token_ids has shape [2, 0]: give at least one token"),
+        (np.ones((0, 3), int), "token_ids has shape [0, 3]: give at least one token"),
+        ([[1, 2], [3]], "a list of lists of different lengths"),
+        ([[1, 2], 3], "a list of lists of different lengths"),
+        ([0, 300], "token id 300 is not in 0 ... 299"),
+        ([0, -1], "token id -1 is not in 0 ... 299"),
+        ([0, 1 << 40], "token id 1099511627776 is not in 0 ... 299"),
+        (
+            np.array([0, (1 << 64) - 1], np.uint64),
+            "token id 18446744073709551615 is not in 0 ... 299",
+        ),
+        ([0, 1 << 70], "token_ids is of dtype object; token ids are integers"),
+        ([None], "token_ids is of dtype object; token ids are integers"),
+    ],
+    ids=repr,
+)
 def test_ids_that_are_refused(params, ids, says):
     with pytest.raises(InputError, match=re.escape(says)) as caught:
         forward(params, ids)
@@ -155,11 +185,22 @@ def test_probed_names_and_shapes_in_order_of_the_flow(params):
     assert [name for name, _ in calls] == NAMES
     shapes = dict(calls)
     head = (B, H, T, K)
-    inside = {"ln_1": (B, T, D), "attn.c_attn": (B, T, 3 * D), "attn.q": head, "attn.k": head,
-              "attn.v": head, "attn.scores": (B, H, T, T), "attn.pattern": (B, H, T, T),
-              "attn.z": (B, T, H, K), "attn.c_proj": (B, T, D), "resid_mid": (B, T, D),
-              "ln_2": (B, T, D), "mlp.c_fc": (B, T, F), "mlp.act": (B, T, F),
-              "mlp.c_proj": (B, T, D)}  # fmt: skip
+    inside = {
+        "ln_1": (B, T, D),
+        "attn.c_attn": (B, T, 3 * D),
+        "attn.q": head,
+        "attn.k": head,
+        "attn.v": head,
+        "attn.scores": (B, H, T, T),
+        "attn.pattern": (B, H, T, T),
+        "attn.z": (B, T, H, K),
+        "attn.c_proj": (B, T, D),
+        "resid_mid": (B, T, D),
+        "ln_2": (B, T, D),
+        "mlp.c_fc": (B, T, F),
+        "mlp.act": (B, T, F),
+        "mlp.c_proj": (B, T, D),
+    }
     for i in range(2):
         assert {name: shapes[f"h.{i}.{name}"] for name in inside} == inside
         assert shapes[f"h.{i}"] == (B, T, D)

@@ -31,9 +31,7 @@ def test_the_oracle_is_hugging_faces_double(seed):
 def test_errors_of_float32_are_those_of_hugging_face():
     """What differs is the order in which each BLAS adds, so the two are alike, not equal."""
     results = [oracle.compare(CONFIG, seed, 64) for seed in range(3)]
-    rms = {
-        name: np.mean([result[name]["logits"][1] for result in results]) for name in results[0]
-    }
+    rms = {name: np.mean([result[name]["logits"][1] for result in results]) for name in results[0]}
     theirs = max(rms[f"HF transformers float32, {kind}"] for kind in ("eager", "sdpa"))
     assert 1e-9 < rms["gpt2np float32"] <= 1.1 * theirs
     # What is left when torch multiplies for both is as exact as theirs.

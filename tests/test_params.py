@@ -48,8 +48,9 @@ def test_every_array_has_its_place(params):
 
 def test_the_head_is_wte_unless_untied(params):
     assert params.lm_head is params.wte
-    untied = Params.random(Config(vocab_size=11, n_ctx=7, n_embd=6, n_head=2, n_layer=1,
-                                  tie_word_embeddings=False))  # fmt: skip
+    untied = Params.random(
+        Config(vocab_size=11, n_ctx=7, n_embd=6, n_head=2, n_layer=1, tie_word_embeddings=False)
+    )
     assert untied.lm_head is untied["lm_head.weight"]
     assert untied.n_params == sum(array.size for array in untied.values())
     assert not np.array_equal(untied.lm_head, untied.wte)
@@ -85,9 +86,15 @@ def test_what_does_not_fit_the_config_is_refused(params):
         Params(CONFIG, arrays)
 
 
-@pytest.mark.parametrize(("dtype", "found"), [
-    ("float16", "float16"), ("int64", "int64"), (">f4", ">f4"), ("longdouble", "float128|float96"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "found"),
+    [
+        ("float16", "float16"),
+        ("int64", "int64"),
+        (">f4", ">f4"),
+        ("longdouble", "float128|float96"),
+    ],
+)
 def test_other_dtypes_are_refused(params, dtype, found):
     says = f"weights are ({found}): make all float32 or all float64"
     with pytest.raises(CheckpointError, match=says):
@@ -112,8 +119,9 @@ def test_pickle(params):
 
 
 def test_random_is_drawn_as_it_says():
-    config = Config(vocab_size=3, n_ctx=2, n_embd=4, n_head=1, n_layer=1, n_inner=2,
-                    tie_word_embeddings=False)  # fmt: skip
+    config = Config(
+        vocab_size=3, n_ctx=2, n_embd=4, n_head=1, n_layer=1, n_inner=2, tie_word_embeddings=False
+    )
     params = Params.random(config, 9)
     generator = np.random.RandomState(9)
 
@@ -127,11 +135,24 @@ def test_random_is_drawn_as_it_says():
         return (1 + generator.standard_normal(width) * 0.1).astype(np.float32)
 
     expected = [
-        matrix(3, 4), matrix(2, 4),                                  # wte, wpe
-        gain(4), bias(4), matrix(4, 12), bias(12), matrix(4, 4), bias(4),
-        gain(4), bias(4), matrix(4, 2), bias(2), matrix(2, 4), bias(4),
-        gain(4), bias(4), matrix(3, 4),                              # ln_f, lm_head
-    ]  # fmt: skip
+        matrix(3, 4),
+        matrix(2, 4),  # wte, wpe
+        gain(4),
+        bias(4),
+        matrix(4, 12),
+        bias(12),
+        matrix(4, 4),
+        bias(4),
+        gain(4),
+        bias(4),
+        matrix(4, 2),
+        bias(2),
+        matrix(2, 4),
+        bias(4),
+        gain(4),
+        bias(4),
+        matrix(3, 4),  # ln_f, lm_head
+    ]
     for name, array, draw in zip(params, params.values(), expected, strict=True):
         assert array.dtype == np.float32
         assert np.array_equal(array, draw), name

@@ -17,9 +17,9 @@ TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 SIZES = ("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size")
 UNSCALED = {"scale_attn_weights": False}
 BY_LAYER = {"scale_attn_by_inverse_layer_idx": True}
-UPCAST   = {"reorder_and_upcast_attn": True}
-UNTIED   = {"tie_word_embeddings": False}
-ERF      = {"activation_function": "gelu"}
+UPCAST = {"reorder_and_upcast_attn": True}
+UNTIED = {"tie_word_embeddings": False}
+ERF = {"activation_function": "gelu"}
 CASES = [
     #  L  H    D  n_ctx  V
     ( 1,  1,   8,   1,  30, {}),                                         # all at their least
@@ -53,8 +53,15 @@ def assert_close(ours, theirs, what=""):
 
 
 def name_of(config):
-    flags = ("n_inner", "activation_function", "layer_norm_epsilon", *UNSCALED, *BY_LAYER, *UPCAST,
-             *UNTIED)  # fmt: skip
+    flags = (
+        "n_inner",
+        "activation_function",
+        "layer_norm_epsilon",
+        *UNSCALED,
+        *BY_LAYER,
+        *UPCAST,
+        *UNTIED,
+    )
     usual = Config(n_embd=config.n_embd, n_head=config.n_head)
     changed = [f for f in flags if getattr(config, f) != getattr(usual, f)]
     return f"{config.n_layer}x{config.n_embd}" + "".join(f"-{flag}" for flag in changed)
@@ -89,14 +96,18 @@ def configs(draw):
     n_head = draw(st.integers(1, 4))
     n_embd = n_head * draw(st.integers(8, 80))
     return Config(
-        vocab_size=draw(st.integers(30, 300)), n_ctx=draw(st.integers(1, 150)), n_embd=n_embd,
-        n_head=n_head, n_layer=draw(st.integers(1, 6)), n_inner=draw(st.integers(0, 400)),
+        vocab_size=draw(st.integers(30, 300)),
+        n_ctx=draw(st.integers(1, 150)),
+        n_embd=n_embd,
+        n_head=n_head,
+        n_layer=draw(st.integers(1, 6)),
+        n_inner=draw(st.integers(0, 400)),
         activation_function=draw(st.sampled_from(["gelu", "gelu_new"])),
         layer_norm_epsilon=draw(st.sampled_from([1e-5, 1e-6, 1e-3, 0.5])),
         scale_attn_weights=draw(st.booleans()),
         scale_attn_by_inverse_layer_idx=draw(st.booleans()),
         tie_word_embeddings=draw(st.booleans()),
-    )  # fmt: skip
+    )
 
 
 # Always the same examples, and as they are: to look for smaller ones would take minutes.
@@ -152,9 +163,16 @@ def test_a_tensor_transposed_or_missing_would_show(reference):
             assert differs(Params(CONFIG, {**params, name: other}), theirs), f"{name}: {change}"
 
 
-@pytest.mark.parametrize("change", [
-    {"activation_function": "gelu"}, {"layer_norm_epsilon": 1e-3}, {"n_head": 2}, UNSCALED, BY_LAYER
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"activation_function": "gelu"},
+        {"layer_norm_epsilon": 1e-3},
+        {"n_head": 2},
+        UNSCALED,
+        BY_LAYER,
+    ],
+)
 def test_a_wrong_config_would_show(reference, change):
     params, theirs = reference
     assert differs(Params(replace(CONFIG, **change), params), theirs)
@@ -197,10 +215,12 @@ def hf_activations(model, ids):
         scores = q @ k.transpose(2, 3) * transformer.h[i].attn.scaling
         later = torch.ones(T, T, dtype=torch.bool).triu(1)
         seen |= {
-            f"h.{i}.attn.q": q.numpy(), f"h.{i}.attn.k": k.numpy(), f"h.{i}.attn.v": v.numpy(),
+            f"h.{i}.attn.q": q.numpy(),
+            f"h.{i}.attn.k": k.numpy(),
+            f"h.{i}.attn.v": v.numpy(),
             f"h.{i}.attn.scores": scores.masked_fill(later, -math.inf).numpy(),
             f"h.{i}.attn.z": seen[f"h.{i}.attn.z"].reshape(*ids.shape, H, K),
-        }  # fmt: skip
+        }
     return seen
 
 
@@ -221,9 +241,22 @@ def test_activations(flags, dtype):
     assert np.array_equal(logits, ours["logits"])
 
 
-@pytest.mark.parametrize("name", ["wte", "wpe", "h.1.ln_1", "h.1.attn.c_attn", "h.1.attn.c_proj",
-                                  "h.0.ln_2", "h.1.mlp.c_fc", "h.2.mlp.act", "h.0.mlp.c_proj",
-                                  "h.1", "ln_f"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wte",
+        "wpe",
+        "h.1.ln_1",
+        "h.1.attn.c_attn",
+        "h.1.attn.c_proj",
+        "h.0.ln_2",
+        "h.1.mlp.c_fc",
+        "h.2.mlp.act",
+        "h.0.mlp.c_proj",
+        "h.1",
+        "ln_f",
+    ],
+)
 def test_a_replaced_activation(name):
     """A probe that returns an array does what a hook that does so does there."""
     params = random_params(CONFIG, 7, np.float64)

@@ -60,9 +60,16 @@ def gpt2():
 
 def test_every_kind_of_entry_has_its_test():
     assert GOLDENS.keys() == {
-        "about", "files", "parameters_tied", "weights_gpt2", "logits_gpt2", "greedy", "losses",
-        "perplexity", "weight_free",  # the last needs no weights: test_model.py
-    }  # fmt: skip
+        "about",
+        "files",
+        "parameters_tied",
+        "weights_gpt2",
+        "logits_gpt2",
+        "greedy",
+        "losses",
+        "perplexity",
+        "weight_free",  # the last needs no weights: test_model.py
+    }
 
 
 # Files and weights
@@ -82,13 +89,14 @@ def places(name):
     return {
         "encoder.json (= vocab.json)": lambda: folder_of("gpt2") / "vocab.json",
         "vocab.bpe (= merges.txt)": lambda: folder_of("gpt2") / "merges.txt",
-        "openai-community/gpt2@607a30d model.safetensors":
-            lambda: folder_of("gpt2@607a30d783dfa663caf39e06633721c8d4cfcd7e")
-            / "model.safetensors",
+        "openai-community/gpt2@607a30d model.safetensors": lambda: (
+            folder_of("gpt2@607a30d783dfa663caf39e06633721c8d4cfcd7e") / "model.safetensors"
+        ),
         "distilgpt2 model.safetensors": lambda: folder_of("distilgpt2") / "model.safetensors",
-        "OpenAI 124M model.ckpt.data-00000-of-00001":
-            lambda: openai / "model.ckpt.data-00000-of-00001",
-    }[name]()  # fmt: skip
+        "OpenAI 124M model.ckpt.data-00000-of-00001": lambda: (
+            openai / "model.ckpt.data-00000-of-00001"
+        ),
+    }[name]()
 
 
 @pytest.mark.parametrize("name", GOLDENS.get("files", []))

@@ -55,11 +55,15 @@ def masks(row):
 def rows(draw, max_size=40, masked=True):
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     size = draw(st.integers(1, max_size))
-    values = draw(st.sampled_from([
-        st.floats(-25, 25, width=32),
-        st.integers(-3, 3).map(float),
-        st.just(1.5),
-    ]))  # fmt: skip
+    values = draw(
+        st.sampled_from(
+            [
+                st.floats(-25, 25, width=32),
+                st.integers(-3, 3).map(float),
+                st.just(1.5),
+            ]
+        )
+    )
     row = draw(arrays(dtype, size, elements=values))
     if masked:
         row[draw(st.lists(st.integers(0, size - 1), max_size=size // 2))] = -INF
@@ -178,11 +182,23 @@ def test_order_is_hugging_faces():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     n_vocab = 61
-    config = transformers.GPT2Config(vocab_size=n_vocab, n_positions=8, n_embd=4, n_layer=1,
-                                     n_head=1, bos_token_id=0, eos_token_id=0)  # fmt: skip
+    config = transformers.GPT2Config(
+        vocab_size=n_vocab,
+        n_positions=8,
+        n_embd=4,
+        n_layer=1,
+        n_head=1,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = transformers.GPT2LMHeadModel(config)
-    chosen = {"temperature": 0.6, "top_k": 8, "top_p": 0.8, "min_p": 0.01,
-              "repetition_penalty": 1.7}  # fmt: skip
+    chosen = {
+        "temperature": 0.6,
+        "top_k": 8,
+        "top_p": 0.8,
+        "min_p": 0.01,
+        "repetition_penalty": 1.7,
+    }
     shift = np.random.default_rng(2).standard_normal(n_vocab)
 
     class Shift(transformers.LogitsProcessor):
@@ -391,18 +407,22 @@ ROW32 = ROW.astype(np.float32)
 IDS = np.random.default_rng(8).integers(0, 300, 60)
 
 
-@pytest.mark.parametrize("chosen", [
-    {},
-    {"temperature": 0.5},
-    {"temperature": 3},
-    {"top_k": 10},
-    {"top_p": 0.7},
-    {"min_p": 0.2},
-    {"repetition_penalty": 2},
-    {"no_repeat_ngram": 1},
-    {"processors": [lambda ids, logits: -logits[::-1].clip(-5)]},
-    {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.2},
-], ids=lambda chosen: "+".join(chosen) or "plain")  # fmt: skip
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 3},
+        {"top_k": 10},
+        {"top_p": 0.7},
+        {"min_p": 0.2},
+        {"repetition_penalty": 2},
+        {"no_repeat_ngram": 1},
+        {"processors": [lambda ids, logits: -logits[::-1].clip(-5)]},
+        {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.2},
+    ],
+    ids=lambda chosen: "+".join(chosen) or "plain",
+)
 def test_sampled_frequencies(chosen):
     sampling, rng = Sampling(**chosen), np.random.default_rng(9)
     probs = softmax(sampling.logits(IDS, ROW32).astype(np.float64))
@@ -412,8 +432,13 @@ def test_sampled_frequencies(chosen):
 @pytest.mark.parametrize("kind", ["likeliest", "common", "rare", "masked", "outside top_k"])
 def test_accepted_frequencies(kind):
     order = np.argsort(ROW32)
-    draft = {"likeliest": order[-1], "common": order[-5], "rare": order[20], "masked": 1,
-             "outside top_k": order[100]}[kind]  # fmt: skip
+    draft = {
+        "likeliest": order[-1],
+        "common": order[-5],
+        "rare": order[20],
+        "masked": 1,
+        "outside top_k": order[100],
+    }[kind]
     row = top_k(ROW32, 50) if kind == "outside top_k" else ROW32
     rng, probs = np.random.default_rng(10), softmax(row.astype(np.float64))
     outcomes = [accept(int(draft), row, rng) for _ in range(5_000)]
@@ -484,11 +509,20 @@ def test_a_setting_out_of_range_is_refused(name, words, value):
         Sampling(**{name: value})
 
 
-@pytest.mark.parametrize("chosen", [
-    {"temperature": 0}, {"temperature": np.float32(0.5)}, {"top_k": np.int64(1)}, {"top_p": 0},
-    {"top_p": 1}, {"min_p": 0}, {"min_p": 1.0}, {"repetition_penalty": 1e-3},
-    {"no_repeat_ngram": np.int32(1)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"temperature": 0},
+        {"temperature": np.float32(0.5)},
+        {"top_k": np.int64(1)},
+        {"top_p": 0},
+        {"top_p": 1},
+        {"min_p": 0},
+        {"min_p": 1.0},
+        {"repetition_penalty": 1e-3},
+        {"no_repeat_ngram": np.int32(1)},
+    ],
+)
 def test_the_ends_of_the_ranges_are_accepted(chosen):
     token, logprob = Sampling(**chosen).pick([], np.zeros(2, np.float32), np.random.default_rng())
     assert token in (0, 1)

@@ -16,12 +16,20 @@ from gpt2np.errors import CheckpointError, InputError
 CONFIGS = {
     "as published": Config(vocab_size=60, n_ctx=16, n_embd=12, n_head=3, n_layer=2),
     "all else": Config(
-        vocab_size=60, n_ctx=16, n_embd=12, n_head=3, n_layer=2, n_inner=20,
-        activation_function="gelu", layer_norm_epsilon=1e-3, scale_attn_weights=False,
-        scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True,
+        vocab_size=60,
+        n_ctx=16,
+        n_embd=12,
+        n_head=3,
+        n_layer=2,
+        n_inner=20,
+        activation_function="gelu",
+        layer_norm_epsilon=1e-3,
+        scale_attn_weights=False,
+        scale_attn_by_inverse_layer_idx=True,
+        reorder_and_upcast_attn=True,
         tie_word_embeddings=False,
     ),
-}  # fmt: skip
+}
 IDS = np.arange(16)[None] * 7 % 60
 
 

@@ -20,10 +20,15 @@ def shapes_of(config):
     return {name: shape for name, shape, _ in tensors(config)}
 
 
-@pytest.mark.parametrize("config", [
-    *PRESETS.values(), SMALL,
-    Config(vocab_size=3, n_ctx=5, n_embd=4, n_head=1, n_layer=1, tie_word_embeddings=False),
-], ids=lambda config: f"{config.n_layer}x{config.n_embd}")  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        *PRESETS.values(),
+        SMALL,
+        Config(vocab_size=3, n_ctx=5, n_embd=4, n_head=1, n_layer=1, tie_word_embeddings=False),
+    ],
+    ids=lambda config: f"{config.n_layer}x{config.n_embd}",
+)
 def test_names_shapes_and_order_are_hugging_faces(config):
     torch = pytest.importorskip("torch")
     from huggingface import hf_config, transformers
@@ -37,10 +42,16 @@ def test_names_shapes_and_order_are_hugging_faces(config):
     assert list(shapes_of(config).items()) == list(theirs.items())
 
 
-@pytest.mark.parametrize(("name", "n_params"), [
-    ("distilgpt2", 81_912_576), ("gpt2", 124_439_808), ("gpt2-medium", 354_823_168),
-    ("gpt2-large", 774_030_080), ("gpt2-xl", 1_557_611_200),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "n_params"),
+    [
+        ("distilgpt2", 81_912_576),
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+    ],
+)
 def test_published_counts_of_parameters(name, n_params):
     config = PRESETS[name]
     assert sum(int(np.prod(shape)) for shape in shapes_of(config).values()) == n_params
@@ -88,20 +99,37 @@ def test_every_openai_name_leads_back():
                 assert canonical_name(row.openai.format(i=i)) == row.name.format(i=i)
 
 
-@pytest.mark.parametrize("prefix", [
-    "", "transformer.", "module.transformer.", "_orig_mod.transformer.",
-    "_orig_mod.module.transformer.", "module._orig_mod.transformer.",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "transformer.",
+        "module.transformer.",
+        "_orig_mod.transformer.",
+        "_orig_mod.module.transformer.",
+        "module._orig_mod.transformer.",
+    ],
+)
 def test_prefixes(prefix):
     for name in shapes_of(SMALL):
         assert canonical_name(prefix + name) == name
 
 
-@pytest.mark.parametrize("name", [
-    "model/h0/attn/c_attn/x", "model/wtf", "model/h/ln_1/g", "model/hx/ln_1/g",
-    "model/h1/h2/ln_1/g", "score.weight", "", "h.0", "crossattention.c_attn.weight",
-    "model.h.0.ln_1.weight",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model/h0/attn/c_attn/x",
+        "model/wtf",
+        "model/h/ln_1/g",
+        "model/hx/ln_1/g",
+        "model/h1/h2/ln_1/g",
+        "score.weight",
+        "",
+        "h.0",
+        "crossattention.c_attn.weight",
+        "model.h.0.ln_1.weight",
+    ],
+)
 def test_unknown_names_stay_as_they_are(name):
     assert canonical_name(name) == name
 
@@ -121,25 +149,40 @@ def test_right_shapes_pass():
     check_shapes(SMALL, dict(reversed(shapes_of(SMALL).items())))
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"wte.weight": (12, 6)},
-     "tensor wte.weight has shape [12, 6], but the config makes it [11, 6]"),
-    ({"h.3.mlp.c_fc.weight": (5, 6), "h.2.mlp.c_fc.weight": (5, 6)},
-     "tensor h.2.mlp.c_fc.weight has shape [5, 6], but the config makes it [6, 5], "
-     "and 1 more like it"),
-    ({"ln_f.bias": ()}, "tensor ln_f.bias has shape [], but the config makes it [6]"),
-    ({"h.11.ln_1.bias": None}, "tensor h.11.ln_1.bias of shape [6] is missing"),
-    ({"wpe.weight": None, "ln_f.bias": None, "ln_f.weight": None},
-     "tensor wpe.weight of shape [7, 6] is missing, and 2 more like it"),
-    ({"h.12.ln_1.bias": (6,)},
-     "tensor h.12.ln_1.bias of shape [6] is not part of a GPT-2 with 12 layers"),
-    ({"lm_head.weight": (11, 6), "score.weight": (2, 6)},
-     "tensor lm_head.weight of shape [11, 6] is not part of a GPT-2 with 12 layers, "
-     "and 1 more like it"),
-    # The wrong one of these is named first: it says most.
-    ({"wpe.weight": None, "extra": (1,), "h.0.attn.c_attn.bias": (6,)},
-     "tensor h.0.attn.c_attn.bias has shape [6], but the config makes it [18]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"wte.weight": (12, 6)},
+            "tensor wte.weight has shape [12, 6], but the config makes it [11, 6]",
+        ),
+        (
+            {"h.3.mlp.c_fc.weight": (5, 6), "h.2.mlp.c_fc.weight": (5, 6)},
+            "tensor h.2.mlp.c_fc.weight has shape [5, 6], but the config makes it [6, 5], "
+            "and 1 more like it",
+        ),
+        ({"ln_f.bias": ()}, "tensor ln_f.bias has shape [], but the config makes it [6]"),
+        ({"h.11.ln_1.bias": None}, "tensor h.11.ln_1.bias of shape [6] is missing"),
+        (
+            {"wpe.weight": None, "ln_f.bias": None, "ln_f.weight": None},
+            "tensor wpe.weight of shape [7, 6] is missing, and 2 more like it",
+        ),
+        (
+            {"h.12.ln_1.bias": (6,)},
+            "tensor h.12.ln_1.bias of shape [6] is not part of a GPT-2 with 12 layers",
+        ),
+        (
+            {"lm_head.weight": (11, 6), "score.weight": (2, 6)},
+            "tensor lm_head.weight of shape [11, 6] is not part of a GPT-2 with 12 layers, "
+            "and 1 more like it",
+        ),
+        # The wrong one of these is named first: it says most.
+        (
+            {"wpe.weight": None, "extra": (1,), "h.0.attn.c_attn.bias": (6,)},
+            "tensor h.0.attn.c_attn.bias has shape [6], but the config makes it [18]",
+        ),
+    ],
+)
 def test_wrong_shapes_are_named(change, says):
     shapes = shapes_of(SMALL) | change
     shapes = {name: shape for name, shape in shapes.items() if shape is not None}

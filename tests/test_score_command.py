@@ -22,9 +22,10 @@ from gpt2np.config import Config
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
 TEXTS = [
-    "It was the best of times,", "",
+    "It was the best of times,",
+    "",
     "it was  the worst\nof \u201ctimes\u201d \U0001f600 \x1b[31m",
-]  # fmt: skip
+]
 TOLERANCE = {"abs": 2e-5}
 
 
@@ -56,8 +57,9 @@ def files(tmp_path):
         paths.append(tmp_path / f"{i}.txt")
         paths[-1].write_text(text + "\n", encoding="utf-8", newline="")
     jsonl = tmp_path / "texts.jsonl"
-    jsonl.write_text("".join(json.dumps({"text": t, "other": "o" + t}) + "\n" for t in TEXTS),
-                     encoding="utf-8")
+    jsonl.write_text(
+        "".join(json.dumps({"text": t, "other": "o" + t}) + "\n" for t in TEXTS), encoding="utf-8"
+    )
     return paths, jsonl
 
 
@@ -84,22 +86,36 @@ def near(number, x):
 # What is read
 
 
-@pytest.mark.parametrize("lines", [
-    "one two\n\nthree\n", "one two\r\n\r\nthree", "one two\n\nthree\r\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "one two\n\nthree\n",
+        "one two\r\n\r\nthree",
+        "one two\n\nthree\r\n",
+    ],
+)
 def test_lines(run, tmp_path, lines):
     path = tmp_path / "a.txt"
     path.write_text(lines, encoding="utf-8", newline="")
     run("--lines", path, "-o", tmp_path / "o.jsonl")
     found = records(tmp_path / "o.jsonl")
     assert [(r["file"], r["line"], "".join(r["token"])) for r in found] == [
-        (str(path), 1, "one two"), (str(path), 2, ""), (str(path), 3, "three"),
-    ]  # fmt: skip
+        (str(path), 1, "one two"),
+        (str(path), 2, ""),
+        (str(path), 3, "three"),
+    ]
 
 
-@pytest.mark.parametrize(("content", "text"), [
-    ("a\nb\n", "a\nb"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a\u2028b", "a\u2028b"), ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a\nb\n", "a\nb"),
+        ("a\r\n", "a"),
+        ("a\n\n", "a\n"),
+        ("a\u2028b", "a\u2028b"),
+        ("", ""),
+    ],
+)
 def test_a_file_is_one_text(run, tmp_path, content, text):
     path = tmp_path / "a.txt"
     path.write_text(content, encoding="utf-8", newline="")
@@ -128,17 +144,21 @@ def test_json_lines_may_have_empty_lines_and_lone_surrogates(run, tmp_path):
     path.write_text('{"text": "a"}\n\n {"text": "\\ud83d"}\n\n', encoding="utf-8")
     run(path, "-o", tmp_path / "o.jsonl")
     assert [(r["line"], r["token"]) for r in records(tmp_path / "o.jsonl")] == [
-        (1, ["a"]), (3, ["\ufffd"]),
-    ]  # fmt: skip
+        (1, ["a"]),
+        (3, ["\ufffd"]),
+    ]
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("{",                "a.jsonl, line 2 is not JSON: "),
-    ("[" * 100_000,      "a.jsonl, line 2 is not JSON: "),
-    ('"text"',           "a.jsonl, line 2 has no text in the field 'text'"),
-    ('{"text": 3}',      "a.jsonl, line 2 has no text in the field 'text'"),
-    ('{"Text": "a"}',    "a.jsonl, line 2 has no text in the field 'text': name another with --f"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "a.jsonl, line 2 is not JSON: "),
+        ("[" * 100_000, "a.jsonl, line 2 is not JSON: "),
+        ('"text"', "a.jsonl, line 2 has no text in the field 'text'"),
+        ('{"text": 3}', "a.jsonl, line 2 has no text in the field 'text'"),
+        ('{"Text": "a"}', "a.jsonl, line 2 has no text in the field 'text': name another with --f"),
+    ],
+)
 def test_what_is_no_json_with_a_text(run, tmp_path, line, message):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n' + line, encoding="utf-8")
@@ -150,8 +170,11 @@ def test_what_is_no_json_with_a_text(run, tmp_path, line, message):
 
 def test_standard_input_and_text(run, monkeypatch, tmp_path, model):
     wanted = scoring.score(model, "a b").surprisal.sum()
-    for options, stdin in ((["-"], b"a b\n"), (["--text", "a b"], b""),
-                           (["--field", "text", "-"], b'{"text": "a b"}')):  # fmt: skip
+    for options, stdin in (
+        (["-"], b"a b\n"),
+        (["--text", "a b"], b""),
+        (["--field", "text", "-"], b'{"text": "a b"}'),
+    ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         path = tmp_path / f"{options[0]}.jsonl"
         assert run(*options, "-o", path)[0] == 0
@@ -173,16 +196,31 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
         assert (code, out) == (0, "")
     rows = table_rows(tmp_path / "o.csv")
     assert rows == table_rows(tmp_path / "o.tsv")
-    assert list(rows[0]) == ["file", "line", "index", "start", "end", "id", "token",
-                             "surprisal", "rank", "entropy"]  # fmt: skip
+    assert list(rows[0]) == [
+        "file",
+        "line",
+        "index",
+        "start",
+        "end",
+        "id",
+        "token",
+        "surprisal",
+        "rank",
+        "entropy",
+    ]
     at = iter(rows)
     for path, s, r in zip(files[0], scores, records(tmp_path / "o.jsonl"), strict=True):
         assert (r["file"], r["line"], r["model"], r["unit"]) == (
-            str(path), None, model.source, "token"
-        )  # fmt: skip
+            str(path),
+            None,
+            model.source,
+            "token",
+        )
         assert (r["bos"], r["window"], r["stride"]) == (
-            settings["bos"], settings.get("window", 16), settings.get("stride", 8)
-        )  # fmt: skip
+            settings["bos"],
+            settings.get("window", 16),
+            settings.get("stride", 8),
+        )
         assert (r["id"], r["token"], r["rank"]) == (s.ids, s.tokens, s.rank.tolist())
         assert list(zip(r["start"], r["end"], strict=True)) == s.offsets
         assert all(map(near, r["surprisal"], s.surprisal))
@@ -252,8 +290,11 @@ def test_the_total(run, tmp_path, files, model):
     scores = scoring.score(model, TEXTS)
     tokens, bits = sum(len(s.ids) for s in scores), sum(s.surprisal.sum() for s in scores)
     wanted = run(files[1])[1].splitlines()[-1] + "\n"
-    numbers = re.fullmatch(r"texts: 3, tokens: (\d+), words: 14, bits: ([\d.]+), perplexity: "
-                           r"([\d,.]+) \(window 16, stride 8\)\n", wanted)  # fmt: skip
+    numbers = re.fullmatch(
+        r"texts: 3, tokens: (\d+), words: 14, bits: ([\d.]+), perplexity: "
+        r"([\d,.]+) \(window 16, stride 8\)\n",
+        wanted,
+    )
     assert int(numbers[1]) == tokens
     assert float(numbers[2]) == pytest.approx(bits, abs=0.06)
     assert float(numbers[3].replace(",", "")) == pytest.approx(2 ** (bits / tokens), rel=1e-5)
@@ -282,20 +323,23 @@ def test_dtype(run, tmp_path, folder):
     assert record["surprisal"] == [round(x, 5) for x in wanted.surprisal]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ("FILE -o o.txt",                  r"o.txt ends in none of .csv, .tsv and .jsonl: give --form"),
-    ("FILE -o o",                      r"o ends in none of"),
-    ("FILE --resume",                  r"--resume goes on with an output in jsonl: give -o"),
-    ("FILE -o o.csv --resume",         r"--resume goes on with an output in jsonl: give -o"),
-    ("FILE --window 17",               r"window is 17; give 2 to 16, the model's context"),
-    ("FILE --stride 17",               r"stride is 17; give 1 to 16, the window"),
-    ("absent.txt",                     r"absent.txt: No such file or directory"),
-    ("FILE --text a",                  r"argument --text: not allowed with argument FILE"),
-    ("",                               r"one of the arguments FILE --text is required"),
-    ("FILE --lines --field a",         r"argument --field: not allowed with argument --lines"),
-    ("FILE -o absent/o.csv",           r"No such file or directory"),
-    ("FILE -o absent/o.jsonl",         r"absent/o.jsonl: No such file or directory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("FILE -o o.txt", r"o.txt ends in none of .csv, .tsv and .jsonl: give --form"),
+        ("FILE -o o", r"o ends in none of"),
+        ("FILE --resume", r"--resume goes on with an output in jsonl: give -o"),
+        ("FILE -o o.csv --resume", r"--resume goes on with an output in jsonl: give -o"),
+        ("FILE --window 17", r"window is 17; give 2 to 16, the model's context"),
+        ("FILE --stride 17", r"stride is 17; give 1 to 16, the window"),
+        ("absent.txt", r"absent.txt: No such file or directory"),
+        ("FILE --text a", r"argument --text: not allowed with argument FILE"),
+        ("", r"one of the arguments FILE --text is required"),
+        ("FILE --lines --field a", r"argument --field: not allowed with argument --lines"),
+        ("FILE -o absent/o.csv", r"No such file or directory"),
+        ("FILE -o absent/o.jsonl", r"absent/o.jsonl: No such file or directory"),
+    ],
+)
 def test_what_cannot_be_done(run, files, monkeypatch, options, message):
     monkeypatch.chdir(files[1].parent)
     code, out, err = run(*(str(files[0][0]) if o == "FILE" else o for o in options.split()))
@@ -421,14 +465,17 @@ def test_what_is_there_is_not_overwritten(run, interrupted):
     assert whole.read_bytes() == before
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--no-bos"],                  "line 1: bos is True, now False; resume with the same"),
-    (["--words"],                   "line 1: unit is 'token', now 'word'"),
-    (["--window", "8"],             "line 1: window is 16, now 8"),
-    (["--stride", "1"],             "line 1: stride is 8, now 1"),
-    (["--dtype", "float64"],        "line 1: dtype is 'float32', now 'float64'"),
-    (["-m", "tiny-shakespeare"],    "line 1: model is "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--no-bos"], "line 1: bos is True, now False; resume with the same"),
+        (["--words"], "line 1: unit is 'token', now 'word'"),
+        (["--window", "8"], "line 1: window is 16, now 8"),
+        (["--stride", "1"], "line 1: stride is 8, now 1"),
+        (["--dtype", "float64"], "line 1: dtype is 'float32', now 'float64'"),
+        (["-m", "tiny-shakespeare"], "line 1: model is "),
+    ],
+)
 def test_resume_with_other_options(run, interrupted, options, message):
     whole, _, texts = interrupted
     before = whole.read_bytes()
@@ -438,13 +485,16 @@ def test_resume_with_other_options(run, interrupted, options, message):
     assert whole.read_bytes() == before
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b'{"a": 1}\nnotes',        "part.jsonl, line 1 is not an output of this command"),
-    (b"[]\n",                   "part.jsonl, line 1 is not an output of this command"),
-    (b"\xff\xfe\n",             "part.jsonl, line 1 is not an output of this command"),
-    (b"WHOLE WHOLE",            "part.jsonl has 6 lines for 3 texts"),
-    (b"WHOLE.TXT",              "part.jsonl, line 1: file is "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"a": 1}\nnotes', "part.jsonl, line 1 is not an output of this command"),
+        (b"[]\n", "part.jsonl, line 1 is not an output of this command"),
+        (b"\xff\xfe\n", "part.jsonl, line 1 is not an output of this command"),
+        (b"WHOLE WHOLE", "part.jsonl has 6 lines for 3 texts"),
+        (b"WHOLE.TXT", "part.jsonl, line 1: file is "),
+    ],
+)
 def test_resume_with_another_file(run, interrupted, files, content, message):
     whole, part, texts = interrupted
     if content == b"WHOLE.TXT":
@@ -464,8 +514,10 @@ def test_resume_with_texts_that_were_edited(run, interrupted, units):
     assert run(texts, "-o", part, *units)[0] == 0
     part.write_bytes(b"".join(part.read_bytes().splitlines(True)[:2]))
     before, content = part.read_bytes(), texts.read_text(encoding="utf-8")
-    for edited, message in ((content.replace("best", "last"), "part.jsonl, line 1: crc32 is "),
-                            (content.replace("worst", "least"), "")):  # not scored yet
+    for edited, message in (
+        (content.replace("best", "last"), "part.jsonl, line 1: crc32 is "),
+        (content.replace("worst", "least"), ""),
+    ):  # not scored yet
         texts.write_text(edited, encoding="utf-8")
         code, _, err = run(texts, "-o", part, "--resume", *units)
         assert code == (2 if message else 0)
@@ -568,8 +620,9 @@ def test_colours_go_by_surprisal(monkeypatch, model):
     monkeypatch.delenv("NO_COLOR", raising=False)
     s = scoring.score(model, "a b c d", bos=False)
     s.logprobs[1:] = np.array([3.9, 7.9, 8.1]) * -math.log(2)
-    table = command._table(command.Document("f", 3, "a b c d"), s, "token",
-                           heading=True, terminal=True)  # fmt: skip
+    table = command._table(
+        command.Document("f", 3, "a b c d"), s, "token", heading=True, terminal=True
+    )
     first, _, unknown, *rest = table.splitlines()
     assert first == "==== f, line 3 ===="
     assert unknown.split() == ["nan", "0", "nan", "'a'"]
@@ -577,15 +630,25 @@ def test_colours_go_by_surprisal(monkeypatch, model):
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            assert "\033" not in command._table(command.Document(None, None, ""), s, "token",
-                                                heading=False, terminal=True)  # fmt: skip
+            assert "\033" not in command._table(
+                command.Document(None, None, ""), s, "token", heading=False, terminal=True
+            )
 
 
-@pytest.mark.parametrize(("text", "width", "cut"), [
-    ("abc", 3, "abc"), ("abcd", 3, "ab\u2026"), ("abcd", 1, "\u2026"), ("abcd", -9, "\u2026"),
-    ("\u9be8\u9be8", 4, "\u9be8\u9be8"), ("\u9be8\u9be8", 3, "\u9be8\u2026"),
-    ("\u9be8\u9be8", 2, "\u2026"), ("e\u0301e\u0301", 2, "e\u0301e\u0301"), ("", 0, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "width", "cut"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab\u2026"),
+        ("abcd", 1, "\u2026"),
+        ("abcd", -9, "\u2026"),
+        ("\u9be8\u9be8", 4, "\u9be8\u9be8"),
+        ("\u9be8\u9be8", 3, "\u9be8\u2026"),
+        ("\u9be8\u9be8", 2, "\u2026"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("", 0, ""),
+    ],
+)
 def test_cut(text, width, cut):
     assert command._cut(text, width) == cut
 

@@ -20,14 +20,18 @@ from gpt2np.vocabulary import END_OF_TEXT, Vocabulary
 GPT2 = Tokenizer.gpt2()
 EOT = GPT2.eot
 # A tokenizer of few tokens, for many examples.
-SMALL = Tokenizer(Vocabulary(
-    {char: i for i, char in enumerate([*"abcdefg\u0120", "\u0120a", "\u0120b"])}, (),
-    {END_OF_TEXT: (10, True)},
-))  # fmt: skip
+SMALL = Tokenizer(
+    Vocabulary(
+        {char: i for i, char in enumerate([*"abcdefg\u0120", "\u0120a", "\u0120b"])},
+        (),
+        {END_OF_TEXT: (10, True)},
+    )
+)
 TEXT = (
     "It was the best of times,  it was the worst of times.\nZo\u00eb\u00a0said: \u201cna\u00efve "
     "\U0001f600\u202f!\u201d \u4e2d\u6587\u3000ok\n\n  Antidisestablishmentarianism \t"
 )
+
 
 def made(dtype="float64", n_ctx=20, tokenizer=GPT2, seed=3, **sizes):
     sizes = {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_ctx": n_ctx, **sizes}
@@ -65,15 +69,18 @@ def context_of(j, window, stride):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-11)])
-@pytest.mark.parametrize(("bos", "window", "stride"), [
-    (True,  None, None),
-    (False, None, None),
-    (True,  12,   1),
-    (True,  12,   12),
-    (False, 9,    9),
-    (True,  7,    3),
-    (False, 2,    1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bos", "window", "stride"),
+    [
+        (True, None, None),
+        (False, None, None),
+        (True, 12, 1),
+        (True, 12, 12),
+        (False, 9, 9),
+        (True, 7, 3),
+        (False, 2, 1),
+    ],
+)
 def test_is_hugging_faces(dtype, tolerance, bos, window, stride):
     """One forward pass of theirs for every token, which reads nothing but the token's context."""
     huggingface = pytest.importorskip("huggingface")
@@ -259,9 +266,11 @@ def test_a_vocabulary_that_is_padded():
 )
 def test_offsets_are_hugging_faces(model, text):
     tokenizers = pytest.importorskip("tokenizers")
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE(
-        dict(GPT2._vocabulary.ids), [tuple(merge.split()) for merge in GPT2._vocabulary.merges]
-    ))  # fmt: skip
+    theirs = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            dict(GPT2._vocabulary.ids), [tuple(merge.split()) for merge in GPT2._vocabulary.merges]
+        )
+    )
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     theirs.post_processor = tokenizers.processors.ByteLevel(trim_offsets=False)
     encoding = theirs.encode(text)
@@ -315,8 +324,10 @@ def test_any_text_can_be_scored(model, text):
     assert s.text == GPT2.decode(s.ids)
     assert [w.text for w in s.words()] == s.text.split()
     assert all(s.text[w.start : w.end] == w.text for w in s.words())
-    assert all(token in (s.text[a:b], *"\ufffd") or "\ufffd" in token
-               for token, (a, b) in zip(s.tokens, s.offsets, strict=True))  # fmt: skip
+    assert all(
+        token in (s.text[a:b], *"\ufffd") or "\ufffd" in token
+        for token, (a, b) in zip(s.tokens, s.offsets, strict=True)
+    )
     assert np.all(np.isfinite(s.logprobs))
     assert np.all(s.entropy >= 0)
 
@@ -334,8 +345,13 @@ def spaces():
     )
     first = [token.decode("utf-8", "replace")[:1] for token in encoding.token_byte_values()]
     found = np.zeros(50257, bool)
-    found[[ranks[token] for token, char in
-           zip(encoding.token_byte_values(), first, strict=True) if char.isspace()]] = True
+    found[
+        [
+            ranks[token]
+            for token, char in zip(encoding.token_byte_values(), first, strict=True)
+            if char.isspace()
+        ]
+    ] = True
     return found
 
 
@@ -348,29 +364,35 @@ def test_which_tokens_begin_with_whitespace():
     np.testing.assert_array_equal(classes[:, 1], wanted)
 
 
-@pytest.mark.parametrize(("token", "spaced"), [
-    (b" a",       True),
-    (b"\xc2\xa0",  True),   # a no-break space
-    (b" \xe2",    True),   # a space and a part of a character
-    (b"\xe2\x80",  False),  # may become one of many characters
-    (b"\xa0 a",   False),  # the rest of one character, and then a space
-    (b"a ",       False),
-    (b"",         False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("token", "spaced"),
+    [
+        (b" a", True),
+        (b"\xc2\xa0", True),  # a no-break space
+        (b" \xe2", True),  # a space and a part of a character
+        (b"\xe2\x80", False),  # may become one of many characters
+        (b"\xa0 a", False),  # the rest of one character, and then a space
+        (b"a ", False),
+        (b"", False),
+    ],
+)
 def test_a_token_begins_with_whitespace_or_does_not(token, spaced):
     assert gpt2np.scoring._begins_with_space(token) is spaced
 
 
-@pytest.mark.parametrize("text", [
-    "It was",
-    "It was the best of times, it was naïve.",
-    " It begins with a space",
-    "one",
-    "double  space and a\n\nnew paragraph\tand a tab",
-    "no\u00a0break and Zo\u00eb",
-    "trailing whitespace  \n",
-    "  ",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It was",
+        "It was the best of times, it was naïve.",
+        " It begins with a space",
+        "one",
+        "double  space and a\n\nnew paragraph\tand a tab",
+        "no\u00a0break and Zo\u00eb",
+        "trailing whitespace  \n",
+        "  ",
+    ],
+)
 def test_words_are_what_the_papers_sum_up(model, text):
     """Pimentel and Meister's rule, spelt out over the tokens."""
     s = score(model, text)
@@ -398,9 +420,7 @@ def test_words_are_what_the_papers_sum_up(model, text):
         plain.pop(), corrected.pop()
     assert [word.text for word in s.words()] == text.split()
     np.testing.assert_allclose([w.surprisal for w in s.words()], corrected, atol=1e-9)
-    np.testing.assert_allclose(
-        [w.surprisal for w in s.words(correction=False)], plain, atol=1e-9
-    )
+    np.testing.assert_allclose([w.surprisal for w in s.words(correction=False)], plain, atol=1e-9)
 
 
 def test_corrections_cancel_out(model):
@@ -446,22 +466,30 @@ LONGEST = 7
 
 @pytest.fixture(scope="module")
 def toy():
-    return made(n_ctx=16, n_embd=8, seed=5,
-                tokenizer=Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: (4, True)})))
+    return made(
+        n_ctx=16,
+        n_embd=8,
+        seed=5,
+        tokenizer=Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: (4, True)})),
+    )
 
 
-@pytest.mark.parametrize(("context", "spaced"), [
-    ((),           False),
-    ((),           True),
-    ((0,),         True),
-    ((1, 3, 1, 3), True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("context", "spaced"),
+    [
+        ((), False),
+        ((), True),
+        ((0,), True),
+        ((1, 3, 1, 3), True),
+    ],
+)
 def test_probabilities_of_words_sum_to_one(toy, context, spaced):
     """Enumerate every token sequence that may be the next word, up to some length.
 
     A word is whitespace tokens, if it begins with whitespace, and then tokens up to the next that
     begins with whitespace, or the end of the text. What is left are words that are longer.
     """
+
     def after(*ids):
         logits = gpt2np.forward(toy.params, [4, *context, *ids], last_only=True)
         return np.exp(log_softmax(logits[0, 0]))
@@ -591,19 +619,22 @@ def test_what_is_too_large_for_a_float_is_infinite(small):
 # What cannot be scored
 
 
-@pytest.mark.parametrize(("given_", "message"), [
-    ([],                    "the list is empty"),
-    (np.zeros((0, 3), int), "the list is empty"),
-    (None,                  "not NoneType"),
-    (3,                     "not int"),
-    (b"bytes",              "not bytes"),
-    (["a", None],           "not NoneType"),
-    ([[1, 2], 3],           "not int"),
-    ([[[1], [2]], "a"],     "itself a list of 2"),
-    ([1, 99],               "token id 99 is not in 0 ... 10"),
-    ([-1],                  "token id -1 is not in 0 ... 10"),
-    ([0.5],                 "float64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ([], "the list is empty"),
+        (np.zeros((0, 3), int), "the list is empty"),
+        (None, "not NoneType"),
+        (3, "not int"),
+        (b"bytes", "not bytes"),
+        (["a", None], "not NoneType"),
+        ([[1, 2], 3], "not int"),
+        ([[[1], [2]], "a"], "itself a list of 2"),
+        ([1, 99], "token id 99 is not in 0 ... 10"),
+        ([-1], "token id -1 is not in 0 ... 10"),
+        ([0.5], "float64"),
+    ],
+)
 def test_what_cannot_be_scored(small, given_, message):
     with pytest.raises(InputError, match=message) as caught:
         score(small, given_)
@@ -611,15 +642,18 @@ def test_what_cannot_be_scored(small, given_, message):
 
 
 @pytest.mark.parametrize("function", [score, perplexity])
-@pytest.mark.parametrize(("settings_", "message"), [
-    ({"window": 13},              "window is 13; give 2 to 12, the model's context"),
-    ({"window": 1},               "window is 1;"),
-    ({"window": 2.0},             "window is 2.0;"),
-    ({"window": True},            "window is True;"),
-    ({"stride": 0},               "stride is 0; give 1 to 12, the window"),
-    ({"window": 4, "stride": 5},  "stride is 5; give 1 to 4, the window"),
-    ({"stride": True},            "stride is True;"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"window": 13}, "window is 13; give 2 to 12, the model's context"),
+        ({"window": 1}, "window is 1;"),
+        ({"window": 2.0}, "window is 2.0;"),
+        ({"window": True}, "window is True;"),
+        ({"stride": 0}, "stride is 0; give 1 to 12, the window"),
+        ({"window": 4, "stride": 5}, "stride is 5; give 1 to 4, the window"),
+        ({"stride": True}, "stride is True;"),
+    ],
+)
 def test_windows_that_do_not_fit(small, function, settings_, message):
     with pytest.raises(InputError, match=message):
         function(small, "abc", **settings_)

@@ -127,10 +127,14 @@ def test_every_token_merges_to_itself():
 
 def test_surrogates():
     for text, same in (
-        ("\ud83d", "\ufffd"), ("\ude00", "\ufffd"), ("\ud83d\ude00", "😀"),
-        ("\ud83d\ud83d\ude00x", "\ufffd😀x"), ("\ude00\ud83d", "\ufffd\ufffd"),
-        ("\ufeffa\ud83d", "\ufeffa\ufffd"), ("a \udc80b", "a \ufffdb"),
-    ):  # fmt: skip
+        ("\ud83d", "\ufffd"),
+        ("\ude00", "\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\ud83d\ud83d\ude00x", "\ufffd😀x"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        ("\ufeffa\ud83d", "\ufeffa\ufffd"),
+        ("a \udc80b", "a \ufffdb"),
+    ):
         assert GPT2.encode(text) == GPT2.encode(same)
 
 
@@ -141,10 +145,14 @@ def test_half_a_surrogate_pair_is_the_replacement_character():
 @given(st.text(st.characters(), max_size=30))
 def test_no_text_fails_to_encode(text):
     assert GPT2.decode(GPT2.encode(text)) == re.sub(
-        "[\ud800-\udfff]", "\ufffd",
-        re.sub("([\ud800-\udbff])([\udc00-\udfff])",
-               lambda m: chr(0x10000 + (ord(m[1]) - 0xD800) * 0x400 + ord(m[2]) - 0xDC00), text),
-    )  # fmt: skip
+        "[\ud800-\udfff]",
+        "\ufffd",
+        re.sub(
+            "([\ud800-\udbff])([\udc00-\udfff])",
+            lambda m: chr(0x10000 + (ord(m[1]) - 0xD800) * 0x400 + ord(m[2]) - 0xDC00),
+            text,
+        ),
+    )
 
 
 # Others' implementations
@@ -156,7 +164,7 @@ def test_10_000_texts_as_tiktoken_and_tokenizers(tiktoken_gpt2, tokenizers_gpt2,
     for text in texts:
         ids = GPT2.encode(text)
         assert ids == tiktoken_gpt2.encode_ordinary(text)
-        assert ids == tokenizers_gpt2.encode(text).ids    # which knows no special token
+        assert ids == tokenizers_gpt2.encode(text).ids  # which knows no special token
         assert GPT2.encode(text, special=True) == tiktoken_gpt2.encode(text, allowed_special="all")
         assert GPT2.decode(ids) == text
 
@@ -278,8 +286,22 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 # Wrong arguments
 
 
-@pytest.mark.parametrize("ids", [[50257], [-1], [1, 2, 99999], [1.0], ["a"], "12", [None], [2**70],
-                                 np.array([0.5]), np.array([[1, 2]]), [1, -50257]])  # fmt: skip
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [50257],
+        [-1],
+        [1, 2, 99999],
+        [1.0],
+        ["a"],
+        "12",
+        [None],
+        [2**70],
+        np.array([0.5]),
+        np.array([[1, 2]]),
+        [1, -50257],
+    ],
+)
 def test_decode_names_the_id_and_the_range(ids):
     wrong = next(i for i in ids if not (type(i) is int and 0 <= i < 50257))
     with pytest.raises(TokenizerError, match="whole numbers 0 to 50256") as caught:
@@ -287,8 +309,9 @@ def test_decode_names_the_id_and_the_range(ids):
     assert repr(wrong) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, iter, np.array, lambda x: np.array(x, "u2"),
-                                  lambda x: (i for i in x)])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind", [list, tuple, iter, np.array, lambda x: np.array(x, "u2"), lambda x: (i for i in x)]
+)
 def test_decode_takes_any_iterable(kind):
     assert GPT2.decode(kind([15496, 995])) == "Hello world"
 
@@ -315,8 +338,11 @@ def test_end_of_text_is_plain_unless_special():
     assert (GPT2.n_vocab, GPT2.eot) == (50257, 50256)
     assert 50256 not in GPT2.encode("a<|endoftext|>b")
     assert GPT2.encode("<|endoftext|>a<|endoftext|><|endoftext|>", special=True) == [
-        50256, 64, 50256, 50256,
-    ]  # fmt: skip
+        50256,
+        64,
+        50256,
+        50256,
+    ]
 
 
 # As an object
@@ -364,7 +390,7 @@ def test_assets_are_found_or_missed_clearly(tmp_path, monkeypatch):
     monkeypatch.setattr(assets_path, "__file__", str(tmp_path / "gpt2np" / "assets_path.py"))
     with pytest.raises(GPT2Error, match="installation is incomplete"):
         assets()
-    for folder in (tmp_path / "assets", tmp_path / "gpt2np" / "assets"):    # the inner one wins
+    for folder in (tmp_path / "assets", tmp_path / "gpt2np" / "assets"):  # the inner one wins
         folder.mkdir(parents=True)
         assert folder == assets() if write(folder, "vocab.bpe", "") else False
 
@@ -407,22 +433,31 @@ def trained(*, initial=True, unknown=None, **byte_level):
     made = tokenizers.Tokenizer(models.BPE(unk_token=unknown))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(**byte_level)
     made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(CORPUS * 3, trainers.BpeTrainer(
-        vocab_size=330 if initial else 60, show_progress=False,
-        special_tokens=["<pad>", *([unknown] if unknown else []), "<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if initial else [],
-    ))  # fmt: skip
+    made.train_from_iterator(
+        CORPUS * 3,
+        trainers.BpeTrainer(
+            vocab_size=330 if initial else 60,
+            show_progress=False,
+            special_tokens=["<pad>", *([unknown] if unknown else []), "<|endoftext|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if initial else [],
+        ),
+    )
     made.add_tokens(["<extra>", "<extra>s", "中文"])
     made.add_special_tokens(["[X]"])
     return json.loads(made.to_str())
 
 
-@pytest.mark.parametrize("settings_", [
-    {"add_prefix_space": False}, {"add_prefix_space": True},
-    {"add_prefix_space": False, "use_regex": False}, {"add_prefix_space": True, "use_regex": False},
-    {"add_prefix_space": False, "initial": False},
-    {"add_prefix_space": False, "initial": False, "unknown": "<unk>"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {"add_prefix_space": False},
+        {"add_prefix_space": True},
+        {"add_prefix_space": False, "use_regex": False},
+        {"add_prefix_space": True, "use_regex": False},
+        {"add_prefix_space": False, "initial": False},
+        {"add_prefix_space": False, "initial": False, "unknown": "<unk>"},
+    ],
+)
 @pytest.mark.parametrize("merges_as", ["pairs", "strings"])
 def test_tokenizer_json_as_tokenizers(tmp_path, settings_, merges_as):
     tokenizers = pytest.importorskip("tokenizers")
@@ -461,11 +496,13 @@ def test_saved_pair_is_replaced_where_there_was_a_whole(tmp_path):
 
 TINY = {**{c: i for i, c in enumerate(byte_tokens())}, "he": 256, "hel": 257}
 WHOLE = {
-    "version": "1.0", "added_tokens": [], "normalizer": None,
+    "version": "1.0",
+    "added_tokens": [],
+    "normalizer": None,
     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
     "decoder": {"type": "ByteLevel"},
     "model": {"type": "BPE", "vocab": TINY, "merges": ["h e", "he l"]},
-}  # fmt: skip
+}
 
 
 def changed(**changes):
@@ -550,14 +587,17 @@ def test_the_base_of_the_bad_files_is_good(tmp_path):
     assert Tokenizer.from_files(write(tmp_path, "added.json", added())).n_vocab == 259
 
 
-@pytest.mark.parametrize(("vocabulary", "message"), [
-    ({**TINY, "hel": 300},                          "no token has the id 257"),
-    ({**TINY, "hel": 256},                          "both have the id 256"),
-    ({**TINY, "hel": None},                         "has the id None"),
-    ({**TINY, "": 258},                             "token 258 is ''"),
-    ({**TINY, "\udfff": 258},                       "which no text contains"),
-    ({k: TINY[k] for k in TINY if k != "hel"},      "merge 2 is 'he l', but .* lacks 'hel'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ({**TINY, "hel": 300}, "no token has the id 257"),
+        ({**TINY, "hel": 256}, "both have the id 256"),
+        ({**TINY, "hel": None}, "has the id None"),
+        ({**TINY, "": 258}, "token 258 is ''"),
+        ({**TINY, "\udfff": 258}, "which no text contains"),
+        ({k: TINY[k] for k in TINY if k != "hel"}, "merge 2 is 'he l', but .* lacks 'hel'"),
+    ],
+)
 def test_pair_that_does_not_fit(tmp_path, vocabulary, message):
     merges = write(tmp_path, "merges.txt", "#version: 0.2\nh e\nhe l\n")
     with pytest.raises(TokenizerError, match=message):

@@ -70,9 +70,15 @@ def test_live_arrays_stay_as_they_were_through_sampling(params):
     """What follows, the processing of logits included, writes into none of them."""
     model, seen = Model(params), []
     gpt2np.generate(
-        model, [1, 2, 3], max_new_tokens=5, temperature=0.7, top_k=5, repetition_penalty=2.0,
-        seed=0, probe=lambda name, array: seen.append((name, array, array.copy())),
-    )  # fmt: skip
+        model,
+        [1, 2, 3],
+        max_new_tokens=5,
+        temperature=0.7,
+        top_k=5,
+        repetition_penalty=2.0,
+        seed=0,
+        probe=lambda name, array: seen.append((name, array, array.copy())),
+    )
     assert len(seen) == 5 * len(point_names(CONFIG))
     for name, live, copy in seen:
         assert np.array_equal(live, copy), name
@@ -137,9 +143,10 @@ def test_no_probe_is_no_tap(params, monkeypatch):
         layers, "softmax", lambda x, out=None: (in_place.append(out is x), softmax(x, out))[1]
     )
     monkeypatch.setattr(
-        layers, "gelu",
+        layers,
+        "gelu",
         lambda x, kind, out=None: (in_place.append(out is x), gelu(x, kind, out))[1],
-    )  # fmt: skip
+    )
     without = forward(params, IDS)
     assert taps == [layers.untapped] * 3
     assert in_place == [True] * 6

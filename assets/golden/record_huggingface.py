@@ -37,8 +37,15 @@ def token_ids(vocab_size):
 def activation_names(n_layer):
     middle = n_layer // 2
     inner = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.act", "mlp.c_proj")
-    return ["wte", "wpe", "h.0", *(f"h.{middle}.{name}" for name in inner), f"h.{middle}",
-            f"h.{n_layer - 1}", "ln_f"]  # fmt: skip
+    return [
+        "wte",
+        "wpe",
+        "h.0",
+        *(f"h.{middle}.{name}" for name in inner),
+        f"h.{middle}",
+        f"h.{n_layer - 1}",
+        "ln_f",
+    ]
 
 
 def hugging_face(params):
@@ -46,8 +53,9 @@ def hugging_face(params):
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(**params.config.to_dict(), bos_token_id=None, eos_token_id=None,
-                        attn_implementation="eager")  # fmt: skip
+    config = GPT2Config(
+        **params.config.to_dict(), bos_token_id=None, eos_token_id=None, attn_implementation="eager"
+    )
     with torch.device("meta"):
         model = GPT2LMHeadModel(config).eval()
     state = {f"transformer.{name}": torch.from_numpy(array) for name, array in params.items()}

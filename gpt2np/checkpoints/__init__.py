@@ -15,17 +15,25 @@ READERS: tuple[ModuleType, ...] = (llmc, tf_bundle, pytorch, safetensors)
 
 # The file to open in a folder, the first that is there.
 USUAL = (
-    "model.safetensors", "model.safetensors.index.json",
-    "pytorch_model.bin", "pytorch_model.bin.index.json",
-    "checkpoint", "model.ckpt.index", "ckpt.pt",
-)  # fmt: skip
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "checkpoint",
+    "model.ckpt.index",
+    "ckpt.pt",
+)
 
 # Else the only file of these kinds, those beside it that Trainer writes left out.
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index")
 NOT_WEIGHTS = {
-    "training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt",
+    "training_args.bin",
+    "optimizer.pt",
+    "optimizer.bin",
+    "scheduler.pt",
+    "scaler.pt",
     "rng_state.pth",
-}  # fmt: skip
+}
 
 # These are looked for last, only to say why they are not read.
 UNREADABLE = (".h5", ".msgpack", ".onnx", ".gguf")

@@ -20,19 +20,19 @@ Bytes = npt.NDArray[np.uint8]
 # The element types that may stand in a file, all little-endian. NumPy has no bfloat16: its
 # two bytes are read as an integer and widened to float32.
 DTYPES: dict[str, np.dtype[Any]] = {
-    "float64":  np.dtype("<f8"),
-    "float32":  np.dtype("<f4"),
-    "float16":  np.dtype("<f2"),
+    "float64": np.dtype("<f8"),
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
     "bfloat16": np.dtype("<u2"),
-    "int64":    np.dtype("<i8"),
-    "int32":    np.dtype("<i4"),
-    "int16":    np.dtype("<i2"),
-    "int8":     np.dtype("i1"),
-    "uint64":   np.dtype("<u8"),
-    "uint32":   np.dtype("<u4"),
-    "uint16":   np.dtype("<u2"),
-    "uint8":    np.dtype("u1"),
-    "bool":     np.dtype("?"),
+    "int64": np.dtype("<i8"),
+    "int32": np.dtype("<i4"),
+    "int16": np.dtype("<i2"),
+    "int8": np.dtype("i1"),
+    "uint64": np.dtype("<u8"),
+    "uint32": np.dtype("<u4"),
+    "uint16": np.dtype("<u2"),
+    "uint8": np.dtype("u1"),
+    "bool": np.dtype("?"),
 }
 
 

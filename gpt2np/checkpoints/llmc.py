@@ -17,9 +17,13 @@ DTYPE_OF_VERSION = {3: "float32", 5: "bfloat16"}
 
 # Number of the header -> what it says.
 FIELDS = {
-    2: "max_seq_len", 3: "vocab_size", 4: "num_layers", 5: "num_heads", 6: "channels",
+    2: "max_seq_len",
+    3: "vocab_size",
+    4: "num_layers",
+    5: "num_heads",
+    6: "channels",
     7: "padded_vocab_size",
-}  # fmt: skip
+}
 MAX_LAYERS = 1_000
 
 # llm.c's other files, which begin in the same way.

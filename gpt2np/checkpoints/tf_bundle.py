@@ -36,9 +36,20 @@ MAX_INDEX, MAX_BLOCKS, MAX_NAME = 500_000, 500, 256
 
 # tensorflow/core/framework/types.proto
 CODES = {
-    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64",
-    10: "bool", 14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
-}  # fmt: skip
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
 
 Message = dict[int, list[Any]]  # the number of a field -> its values: int, or bytes
 

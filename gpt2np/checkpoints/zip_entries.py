@@ -15,11 +15,11 @@ from gpt2np.errors import CheckpointError
 
 MAX_ENTRIES = 20_000
 
-END     = struct.Struct("<4s6xH4xI2x")              # entries; where the directory begins
-LOCATOR = struct.Struct("<4s4xQ4x")                 # where END64 begins
-END64   = struct.Struct("<4s28xQ8xQ")               # as END
-CENTRAL = struct.Struct("<4s6xH4xIIIHHH8xI")        # method, crc, two sizes, three lengths, offset
-LOCAL   = struct.Struct("<4s22xHH")                 # the lengths of name and extra field
+END = struct.Struct("<4s6xH4xI2x")  # entries; where the directory begins
+LOCATOR = struct.Struct("<4s4xQ4x")  # where END64 begins
+END64 = struct.Struct("<4s28xQ8xQ")  # as END
+CENTRAL = struct.Struct("<4s6xH4xIIIHHH8xI")  # method, crc, two sizes, three lengths, offset
+LOCAL = struct.Struct("<4s22xHH")  # the lengths of name and extra field
 
 
 class Entry(NamedTuple):

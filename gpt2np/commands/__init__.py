@@ -12,21 +12,30 @@ from gpt2np.loading import Model, load
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which model to load."""
     parser.add_argument(
-        "-m", "--model", metavar="SOURCE",
+        "-m",
+        "--model",
+        metavar="SOURCE",
         help="a name (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2, owner/name on the "
-             "Hugging Face hub), a folder or a file with weights; the embedded tiny-shakespeare "
-             "unless given",
-    )  # fmt: skip
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32",
-                        help="the precision of every computation (float32)")
+        "Hugging Face hub), a folder or a file with weights; the embedded tiny-shakespeare "
+        "unless given",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float64"),
+        default="float32",
+        help="the precision of every computation (float32)",
+    )
 
 
 def load_model(args: argparse.Namespace) -> Model:
     """Load the model that the options name, and name it on standard error."""
     model = load(args.model, dtype=args.dtype)
     millions = model.params.n_params / 1e6
-    print(f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
-          file=sys.stderr, flush=True)
+    print(
+        f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
+        file=sys.stderr,
+        flush=True,
+    )
     return model
 
 

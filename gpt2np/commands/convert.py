@@ -11,10 +11,18 @@ from gpt2np.saving import SAVE_DTYPES, save
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("model", metavar="SOURCE", help="a name, a folder or a file with weights")
-    parser.add_argument("folder", metavar="FOLDER",
-                        help="where to write config.json, model.safetensors and the vocabulary")
-    parser.add_argument("--dtype", dest="save_dtype", choices=SAVE_DTYPES, default="float32",
-                        help="what to round the weights to (float32)")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        help="where to write config.json, model.safetensors and the vocabulary",
+    )
+    parser.add_argument(
+        "--dtype",
+        dest="save_dtype",
+        choices=SAVE_DTYPES,
+        default="float32",
+        help="what to round the weights to (float32)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:

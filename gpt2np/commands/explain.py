@@ -19,12 +19,20 @@ from gpt2np.schema import canonical_name
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("component", nargs="?", metavar="COMPONENT",
-                        help=", ".join(component.name for component in COMPONENTS))
-    parser.add_argument("-m", "--model", metavar="SOURCE",
-                        help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
-                             "which no weights are needed; or a checkpoint, whose tensors are "
-                             "counted (gpt2). For --html, the model to run (the embedded one)")
+    parser.add_argument(
+        "component",
+        nargs="?",
+        metavar="COMPONENT",
+        help=", ".join(component.name for component in COMPONENTS),
+    )
+    parser.add_argument(
+        "-m",
+        "--model",
+        metavar="SOURCE",
+        help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
+        "which no weights are needed; or a checkpoint, whose tensors are "
+        "counted (gpt2). For --html, the model to run (the embedded one)",
+    )
     parser.add_argument("-B", type=int, default=1, metavar="B", help="sequences (1)")
     parser.add_argument("-T", type=int, metavar="T", help="new positions (the whole context)")
     parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
@@ -32,11 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON")
     shape.add_argument("--markdown", action="store_true", help="print Markdown")
-    shape.add_argument("--html", metavar="FILE",
-                       help="write a page that shows all components, and a run of the model on a "
-                            "text: it opens in a browser, from disk")  # fmt: skip
-    parser.add_argument("--text", type=text, metavar="TEXT",
-                        help="the text to run on, for --html (a line of Shakespeare's)")
+    shape.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page that shows all components, and a run of the model on a "
+        "text: it opens in a browser, from disk",
+    )
+    parser.add_argument(
+        "--text",
+        type=text,
+        metavar="TEXT",
+        help="the text to run on, for --html (a line of Shakespeare's)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -67,8 +82,10 @@ def _write_page(args: argparse.Namespace) -> None:
     from gpt2np import explorer  # only the page needs it
 
     if args.component or args.latex or (args.B, args.T, args.S) != (1, None, None):
-        raise InputError("the page shows every component, in the shapes of the run on its text: "
-                         "leave out COMPONENT, -B, -T, -S and --latex")  # fmt: skip
+        raise InputError(
+            "the page shows every component, in the shapes of the run on its text: "
+            "leave out COMPONENT, -B, -T, -S and --latex"
+        )
     model = load(args.model)
     explorer.write_page(args.html, model, explorer.TEXT if args.text is None else args.text)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
@@ -81,11 +98,14 @@ def table(account: Ledger, *, markdown: bool = False) -> str:
         (
             f"{row.component.name}: {row.component.title}",
             account.with_numbers(row.component.takes),
-            account.with_numbers(row.component.gives), row.component.formula, row.calculation,
-            str(row.instances), f"{row.total:,}",
+            account.with_numbers(row.component.gives),
+            row.component.formula,
+            row.calculation,
+            str(row.instances),
+            f"{row.total:,}",
         )
         for row in account.rows
-    ]  # fmt: skip
+    ]
     last = ("all", "", "", "", account.formula, "", f"{account.n_params:,}")
     lines: list[tuple[str, ...]] = [header, *rows, last]
     if markdown:
@@ -124,15 +144,18 @@ def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     more = counted - account.n_params
     remark = ""
     if more:
-        remark = (f"; {more:,} of them are padding" if more > 0 else
-                  f"; the table's other {-more:,} are biases of 0, which it leaves out")
+        remark = (
+            f"; {more:,} of them are padding"
+            if more > 0
+            else f"; the table's other {-more:,} are biases of 0, which it leaves out"
+        )
     size = sum(tensors[raw].size for raw in others)
     return {
         "parameters counted": f"{counted:,} in {len(tensors) - len(others)} tensors of "
-                              f"{opened.name}{remark}",
+        f"{opened.name}{remark}",
         "buffers and copies, not counted": f"{size:,} in {len(others)} tensors"
-                                           + "".join(f", {raw}" for raw in others),
-    }  # fmt: skip
+        + "".join(f", {raw}" for raw in others),
+    }
 
 
 def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
@@ -152,13 +175,23 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
 
 def _as_json(row: Account, account: Ledger) -> str:
     component = row.component
-    return json.dumps({
-        "name": component.name, "title": component.title,
-        "takes": component.takes, "gives": component.gives,
-        "takes_numbers": account.numbers(component.takes),
-        "gives_numbers": account.numbers(component.gives),
-        "formula": component.formula, "latex": component.latex,
-        "calculation": row.calculation, "parameters_each": row.each, "instances": row.instances,
-        "parameters": row.total, "flops": row.flops, "explanation": component.explanation,
-        "sources": component.sources, "code": component.code,
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "name": component.name,
+            "title": component.title,
+            "takes": component.takes,
+            "gives": component.gives,
+            "takes_numbers": account.numbers(component.takes),
+            "gives_numbers": account.numbers(component.gives),
+            "formula": component.formula,
+            "latex": component.latex,
+            "calculation": row.calculation,
+            "parameters_each": row.each,
+            "instances": row.instances,
+            "parameters": row.total,
+            "flops": row.flops,
+            "explanation": component.explanation,
+            "sources": component.sources,
+            "code": component.code,
+        }
+    )

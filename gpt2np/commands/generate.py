@@ -63,19 +63,39 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("prompt", nargs="?", type=text, metavar="PROMPT",
-                       help='the text to continue; "-" reads standard input, "" starts afresh')
-    given.add_argument("-f", "--file", metavar="FILE", help="a file with the prompt, in UTF-8; "
-                       "a line break at its end does not count")
+    given.add_argument(
+        "prompt",
+        nargs="?",
+        type=text,
+        metavar="PROMPT",
+        help='the text to continue; "-" reads standard input, "" starts afresh',
+    )
+    given.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="a file with the prompt, in UTF-8; a line break at its end does not count",
+    )
     given.add_argument("--prompts", metavar="FILE", help="a file with one prompt on each line")
-    given.add_argument("-i", "--interactive", action="store_true",
-                       help="ask for prompts; Ctrl-C stops a text, Ctrl-D leaves")
-    parser.add_argument("--no-echo", dest="echo", action="store_false",
-                        help="print the completion without the prompt before it")
-    parser.add_argument("--json", action="store_true",
-                        help="print a JSON object on a line for each completion: prompt, text "
-                             "(the completion), ids, logprobs, finish_reason (length, stop or "
-                             "eot), tokens_per_second")  # fmt: skip
+    given.add_argument(
+        "-i",
+        "--interactive",
+        action="store_true",
+        help="ask for prompts; Ctrl-C stops a text, Ctrl-D leaves",
+    )
+    parser.add_argument(
+        "--no-echo",
+        dest="echo",
+        action="store_false",
+        help="print the completion without the prompt before it",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print a JSON object on a line for each completion: prompt, text "
+        "(the completion), ids, logprobs, finish_reason (length, stop or "
+        "eot), tokens_per_second",
+    )
     add_model_options(parser)
     settings = parser.add_argument_group("how to generate")
     for flags, name, how, what in _SETTINGS:
@@ -111,16 +131,20 @@ def _continue(
     total = len(prompts) * settings.get("num_samples", 1)
     with _telling_of_slides(model, settings) as watched:
         if total == 1 and not args.json:
-            _print_stream(prompts[0] if args.echo else "",
-                          generation.stream(model, prompts[0], **watched))
+            _print_stream(
+                prompts[0] if args.echo else "", generation.stream(model, prompts[0], **watched)
+            )
         else:
             _print_completions(model, prompts, watched, args, total)
 
 
 def _print_completions(
-    model: Model, prompts: Sequence[str], settings: dict[str, Any], args: argparse.Namespace,
+    model: Model,
+    prompts: Sequence[str],
+    settings: dict[str, Any],
+    args: argparse.Namespace,
     total: int,
-) -> None:  # fmt: skip
+) -> None:
     number = 0
     with _bar(len(prompts)) as bar:
         for prompt, completions, speed in _completions(model, prompts, settings):
@@ -154,8 +178,12 @@ def _telling_of_slides(model: Model, settings: dict[str, Any]) -> Iterator[dict[
         yield settings | {"processors": [watch]}
     finally:
         if longest > n_ctx:
-            print(f"gpt2np: beyond the context of {n_ctx} tokens, each token follows from the "
-                  f"last {n_ctx // 2} to {n_ctx} alone", file=sys.stderr, flush=True)
+            print(
+                f"gpt2np: beyond the context of {n_ctx} tokens, each token follows from the "
+                f"last {n_ctx // 2} to {n_ctx} alone",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def _print_stream(prompt: str, pieces: Iterator[str]) -> None:
@@ -193,7 +221,8 @@ def _completions(
         began = perf_counter()
         try:
             results = generation.generate(
-                model, batch, progress=len(prompts) == 1 and sys.stderr.isatty(), **settings)
+                model, batch, progress=len(prompts) == 1 and sys.stderr.isatty(), **settings
+            )
         except GPT2Error as error:
             if len(prompts) == 1:
                 raise

@@ -18,45 +18,88 @@ from gpt2np.loading import Model, load
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the two commands that there are, and what each takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_record(actions.add_parser("record", help="record ids, activations, logits and a greedy "
-                                   "continuation", allow_abbrev=False))  # fmt: skip
-    _add_check(actions.add_parser("check", help="name the first activation that diverges, and "
-                                  "why", allow_abbrev=False))  # fmt: skip
+    _add_record(
+        actions.add_parser(
+            "record",
+            help="record ids, activations, logits and a greedy continuation",
+            allow_abbrev=False,
+        )
+    )
+    _add_check(
+        actions.add_parser(
+            "check", help="name the first activation that diverges, and why", allow_abbrev=False
+        )
+    )
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT",
-                        help="a .npz or .safetensors file, or a folder of .npy files")
+    parser.add_argument(
+        "out", metavar="OUT", help="a .npz or .safetensors file, or a folder of .npy files"
+    )
     add_model_options(parser)
     parser.add_argument("--text", type=text, metavar="T", help="the text to read")
     parser.add_argument("--ids", type=_ids, metavar="IDS", help="token ids to read, as 5962,22307")
-    parser.add_argument("--points", action="append", metavar="GLOB",
-                        help="only activations of such names, as 'h.0.*'; may be given several "
-                             "times")  # fmt: skip
-    parser.add_argument("--cache-split", type=int, default=0, metavar="N",
-                        help="read the first N tokens in a pass of their own, and record the rest, "
-                             "which is read through the cache")  # fmt: skip
-    parser.add_argument("--new", type=int, default=16, metavar="N",
-                        help="how many tokens to continue with, greedily (16)")
-    parser.add_argument("--with-weights", action="store_true",
-                        help="keep the weights too, so that check can tell causes by itself")
-    parser.add_argument("--weights", metavar="tiny",
-                        help="record a small random model, and write its weights as well, in "
-                             "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
-                             "OUT-weights")  # fmt: skip
+    parser.add_argument(
+        "--points",
+        action="append",
+        metavar="GLOB",
+        help="only activations of such names, as 'h.0.*'; may be given several times",
+    )
+    parser.add_argument(
+        "--cache-split",
+        type=int,
+        default=0,
+        metavar="N",
+        help="read the first N tokens in a pass of their own, and record the rest, "
+        "which is read through the cache",
+    )
+    parser.add_argument(
+        "--new",
+        type=int,
+        default=16,
+        metavar="N",
+        help="how many tokens to continue with, greedily (16)",
+    )
+    parser.add_argument(
+        "--with-weights",
+        action="store_true",
+        help="keep the weights too, so that check can tell causes by itself",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="tiny",
+        help="record a small random model, and write its weights as well, in "
+        "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
+        "OUT-weights",
+    )
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("mine", metavar="MINE",
-                        help="a .npz or .safetensors file, a folder of .npy files or an llm.c "
-                             "debug_state.bin")  # fmt: skip
+    parser.add_argument(
+        "mine",
+        metavar="MINE",
+        help="a .npz or .safetensors file, a folder of .npy files or an llm.c debug_state.bin",
+    )
     parser.add_argument("theirs", metavar="THEIRS", help="the reference, as one of the same")
-    parser.add_argument("-m", "--model", metavar="SOURCE",
-                        help="the model of THEIRS: most causes cannot be told without its weights")
-    parser.add_argument("--rtol", type=float, metavar="X",
-                        help="the relative error that is allowed (by precision unless given)")
-    parser.add_argument("--atol", type=float, default=0.0, metavar="X",
-                        help="an absolute error that is allowed besides (0)")
+    parser.add_argument(
+        "-m",
+        "--model",
+        metavar="SOURCE",
+        help="the model of THEIRS: most causes cannot be told without its weights",
+    )
+    parser.add_argument(
+        "--rtol",
+        type=float,
+        metavar="X",
+        help="the relative error that is allowed (by precision unless given)",
+    )
+    parser.add_argument(
+        "--atol",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="an absolute error that is allowed besides (0)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -92,10 +135,13 @@ def _record(args: argparse.Namespace) -> None:
     if prompt is None and model is None:
         raise InputError("nothing to read: give --text or --ids")
     golden = record(
-        model or load_model(args), list(IDS) if prompt is None else prompt,
-        points=args.points, cache_split=args.cache_split, new_tokens=args.new,
+        model or load_model(args),
+        list(IDS) if prompt is None else prompt,
+        points=args.points,
+        cache_split=args.cache_split,
+        new_tokens=args.new,
         weights=args.with_weights,
-    )  # fmt: skip
+    )
     golden.save(args.out)
     T, N = golden.arrays["ids"].shape[1], args.cache_split
     what = f"the last {T - N} of {T} tokens, read through a cache of {N}" if N else f"{T} tokens"

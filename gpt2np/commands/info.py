@@ -13,13 +13,19 @@ from gpt2np.loading import Opened, inspect
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("source", metavar="SOURCE", nargs="?",
-                        help="a name, a folder or a file with weights; the embedded model "
-                             "unless given")  # fmt: skip
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        nargs="?",
+        help="a name, a folder or a file with weights; the embedded model unless given",
+    )
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--verify", action="store_true",
-                        help="check the checksums of the tensors too, if the format has them")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="check the checksums of the tensors too, if the format has them",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -56,9 +62,8 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
         "dropped": reading.dropped,
         "renamed": f"{len(reading.renamed)} of {len(checkpoint.tensors)} tensors"
-                   + "".join(f", such as {raw} to {name}"
-                             for raw, name in [*reading.renamed.items()][:1]),
-    }  # fmt: skip
+        + "".join(f", such as {raw} to {name}" for raw, name in [*reading.renamed.items()][:1]),
+    }
     if tensors:
         facts["tensors"] = {
             name: f"{checkpoint.dtypes[name]} {list(array.shape)}"

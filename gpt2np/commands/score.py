@@ -41,32 +41,63 @@ COLOURS = ((4, "32"), (8, "33"), (math.inf, "31"))  # green below 4 bits, yellow
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("files", nargs="*", default=[], metavar="FILE",
-                       help="a file in UTF-8 is one text, but for a line break at its end; one "
-                            'named *.jsonl has a text on each line; "-" reads standard input')
+    given.add_argument(
+        "files",
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="a file in UTF-8 is one text, but for a line break at its end; one "
+        'named *.jsonl has a text on each line; "-" reads standard input',
+    )
     given.add_argument("--text", type=text, metavar="TEXT", help="the text itself")
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument("--lines", action="store_true", help="every line of a file is a text")
-    lines.add_argument("--field", metavar="NAME",
-                       help="every line of a file is a JSON object with the text in its field "
-                            "NAME (text, for *.jsonl)")  # fmt: skip
+    lines.add_argument(
+        "--field",
+        metavar="NAME",
+        help="every line of a file is a JSON object with the text in its field "
+        "NAME (text, for *.jsonl)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="write to a file")
-    parser.add_argument("--format", choices=FORMATS,
-                        help="table; csv or tsv, a row for each token; jsonl, an object for each "
-                             "text (what OUT ends in, else table)")  # fmt: skip
-    parser.add_argument("--resume", action="store_true",
-                        help="go on with an OUT in jsonl that was interrupted")
-    parser.add_argument("--words", action="store_true",
-                        help="sum the tokens into the words that whitespace separates, and give "
-                             "the probability of the boundary to the word that it ends")
-    parser.add_argument("--no-correction", dest="correction", action="store_false",
-                        help="leave it to the next word, as work before 2024 does")
-    parser.add_argument("--no-bos", dest="bos", action="store_false",
-                        help="do not put <|endoftext|> first: the first token has no score then")
-    parser.add_argument("--window", type=int, metavar="N",
-                        help="read at most N tokens at a time (the model's context)")
-    parser.add_argument("--stride", type=int, metavar="N",
-                        help="in longer texts, move on by N tokens (half the window)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="table; csv or tsv, a row for each token; jsonl, an object for each "
+        "text (what OUT ends in, else table)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an OUT in jsonl that was interrupted"
+    )
+    parser.add_argument(
+        "--words",
+        action="store_true",
+        help="sum the tokens into the words that whitespace separates, and give "
+        "the probability of the boundary to the word that it ends",
+    )
+    parser.add_argument(
+        "--no-correction",
+        dest="correction",
+        action="store_false",
+        help="leave it to the next word, as work before 2024 does",
+    )
+    parser.add_argument(
+        "--no-bos",
+        dest="bos",
+        action="store_false",
+        help="do not put <|endoftext|> first: the first token has no score then",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        metavar="N",
+        help="read at most N tokens at a time (the model's context)",
+    )
+    parser.add_argument(
+        "--stride",
+        type=int,
+        metavar="N",
+        help="in longer texts, move on by N tokens (half the window)",
+    )
     add_model_options(parser)
 
 
@@ -101,8 +132,10 @@ class Total:
         self.bits += bits
 
     def __str__(self) -> str:
-        return (f"texts: {self.texts:,}, tokens: {self.tokens:,}, words: {self.words:,}, "
-                f"bits: {self.bits:,.1f}, perplexity: {_perplexity(self.tokens, self.bits):,.2f}")
+        return (
+            f"texts: {self.texts:,}, tokens: {self.tokens:,}, words: {self.words:,}, "
+            f"bits: {self.bits:,.1f}, perplexity: {_perplexity(self.tokens, self.bits):,.2f}"
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -218,8 +251,9 @@ def _scored(
     """Score the texts in batches, in their order."""
     for batch in _batches(documents):
         texts = [document.text for document in batch]
-        scores = scoring.score(model, texts, bos=settings["bos"], window=settings["window"],
-                               stride=settings["stride"])
+        scores = scoring.score(
+            model, texts, bos=settings["bos"], window=settings["window"], stride=settings["stride"]
+        )
         yield from zip(batch, scores, strict=True)
 
 
@@ -295,12 +329,23 @@ def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
     """Give what is known of each token or word, column by column."""
     if unit == "token":
         starts, ends = zip(*score.offsets, strict=True) if score.offsets else ((), ())
-        values = [starts, ends, score.ids, score.tokens, map(_number, score.surprisal),
-                  score.rank.tolist(), map(_number, score.entropy)]
+        values = [
+            starts,
+            ends,
+            score.ids,
+            score.tokens,
+            map(_number, score.surprisal),
+            score.rank.tolist(),
+            map(_number, score.entropy),
+        ]
     else:
         words = score.words(correction=unit == "word")
-        values = [[word.start for word in words], [word.end for word in words],
-                  [word.text for word in words], [_number(word.surprisal) for word in words]]
+        values = [
+            [word.start for word in words],
+            [word.end for word in words],
+            [word.text for word in words],
+            [_number(word.surprisal) for word in words],
+        ]
     return {name: list(column) for name, column in zip(COLUMNS[unit], values, strict=True)}
 
 
@@ -321,10 +366,12 @@ def _formatter(
 def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) -> str:
     counts = _counts(score)
     record = {
-        **document.origin, **settings, **counts,
+        **document.origin,
+        **settings,
+        **counts,
         "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
         **_columns(score, settings["unit"]),
-    }  # fmt: skip
+    }
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
@@ -336,14 +383,13 @@ def _rows(document: Document, score: Score, unit: str, delimiter: str) -> str:
 
 def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
     stream = io.StringIO()
-    csv.writer(stream, delimiter=delimiter, lineterminator="\n",
-               quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
+    csv.writer(
+        stream, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC
+    ).writerows(rows)
     return stream.getvalue()
 
 
-def _table(
-    document: Document, score: Score, unit: str, *, heading: bool, terminal: bool
-) -> str:
+def _table(document: Document, score: Score, unit: str, *, heading: bool, terminal: bool) -> str:
     """Show a text on a terminal, coloured by surprisal and cut to its width, or as plain text."""
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
@@ -355,9 +401,10 @@ def _table(
         lines.append(f"{'bits':>7} {'rank':>6} {'entropy':>7}  token")
         shown = [
             (bits, f"{bits:7.2f} {rank:6} {entropy:7.2f}  ", repr(token))
-            for bits, rank, entropy, token
-            in zip(score.surprisal, score.rank, score.entropy, score.tokens, strict=True)
-        ]  # fmt: skip
+            for bits, rank, entropy, token in zip(
+                score.surprisal, score.rank, score.entropy, score.tokens, strict=True
+            )
+        ]
     else:
         lines.append(f"{'bits':>7}  word")
         shown = [

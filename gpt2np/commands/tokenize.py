@@ -15,21 +15,35 @@ from gpt2np.tokenizer import Tokenizer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("text", nargs="?", type=text, metavar="TEXT",
-                       help='the text; "-" reads standard input')
+    given.add_argument(
+        "text", nargs="?", type=text, metavar="TEXT", help='the text; "-" reads standard input'
+    )
     given.add_argument("-f", "--file", metavar="FILE", help="a file with the text, in UTF-8")
-    given.add_argument("--decode", nargs="+", metavar="ID",
-                       help='show the text of token ids; "-" reads them from standard input')
+    given.add_argument(
+        "--decode",
+        nargs="+",
+        metavar="ID",
+        help='show the text of token ids; "-" reads them from standard input',
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--ids", action="store_true", help="show the ids alone, on one line")
-    shown.add_argument("--json", action="store_true",
-                       help="show one JSON object: ids, pieces, bytes (in hexadecimal)")
-    parser.add_argument("--special", action="store_true",
-                        help="<|endoftext|> in the text is that token, not the plain text it is "
-                             "otherwise")  # fmt: skip
-    parser.add_argument("-m", "--model", metavar="SOURCE",
-                        help="the model whose tokenizer to use, or a folder with its files; "
-                             "GPT-2's own unless given")  # fmt: skip
+    shown.add_argument(
+        "--json",
+        action="store_true",
+        help="show one JSON object: ids, pieces, bytes (in hexadecimal)",
+    )
+    parser.add_argument(
+        "--special",
+        action="store_true",
+        help="<|endoftext|> in the text is that token, not the plain text it is otherwise",
+    )
+    parser.add_argument(
+        "-m",
+        "--model",
+        metavar="SOURCE",
+        help="the model whose tokenizer to use, or a folder with its files; "
+        "GPT-2's own unless given",
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -34,11 +34,15 @@ def number(x: float) -> str:
 
 def tokens(run: Run) -> Markup:
     rows = [
-        [str(t), _token(run, id), str(id),
-         join(_bar(bits / SURPRISED if t else 0), number(bits)),
-         run.tokenizer.token_bytes(id).hex(" ")]
+        [
+            str(t),
+            _token(run, id),
+            str(id),
+            join(_bar(bits / SURPRISED if t else 0), number(bits)),
+            run.tokenizer.token_bytes(id).hex(" "),
+        ]
         for t, (id, bits) in enumerate(zip(run.ids, run.surprisal, strict=True))
-    ]  # fmt: skip
+    ]
     return _table("The tokens", ["", "token", "id", "surprisal, bits", "bytes"], rows, row_header=1)
 
 
@@ -46,41 +50,62 @@ def attention(run: Run) -> Markup:
     """Tell of each head what the last token looks at most."""
     last = largest(run.pattern[:, :, -1], 1)
     rows = [
-        [f"h.{i}", *(
-            join(_token(run, run.ids[at]), " ", number(weight))
-            for at, weight in zip(places[:, 0], weights[:, 0], strict=True)
-        )]
+        [
+            f"h.{i}",
+            *(
+                join(_token(run, run.ids[at]), " ", number(weight))
+                for at, weight in zip(places[:, 0], weights[:, 0], strict=True)
+            ),
+        ]
         for i, (places, weights) in enumerate(zip(last.at, last.value, strict=True))
-    ]  # fmt: skip
+    ]
     heads = [f"head {h}" for h in range(run.config.n_head)]
-    return _table("What the last token takes most from, in every head", ["", *heads], rows,
-                  id="attention-table")
+    return _table(
+        "What the last token takes most from, in every head",
+        ["", *heads],
+        rows,
+        id="attention-table",
+    )
 
 
 def stream(run: Run) -> Markup:
     names = {"norm": "Norms", "mean": "Means", "scale": "Standard deviations"}
-    return join(*(
-        _numbers(names[kind], _table(
-            f"{names[kind]} of the residual stream", ["", *run.stream],
-            [[_token(run, run.ids[t]), *map(number, values)] for t, values in enumerate(values.T)],
-            id=f"table-{kind}",
-        ))
-        for kind, values in run.stream_statistics.items()
-    ))  # fmt: skip
+    return join(
+        *(
+            _numbers(
+                names[kind],
+                _table(
+                    f"{names[kind]} of the residual stream",
+                    ["", *run.stream],
+                    [
+                        [_token(run, run.ids[t]), *map(number, values)]
+                        for t, values in enumerate(values.T)
+                    ],
+                    id=f"table-{kind}",
+                ),
+            )
+            for kind, values in run.stream_statistics.items()
+        )
+    )
 
 
 def mlp(run: Run) -> Markup:
     strongest = largest(run.act, 1)
     rows = [
-        [_token(run, run.ids[t]), *(
-            f"{unit}: {number(value)}" for unit, value in zip(
-                strongest.at[:, t, 0], strongest.value[:, t, 0], strict=True)
-        )]
+        [
+            _token(run, run.ids[t]),
+            *(
+                f"{unit}: {number(value)}"
+                for unit, value in zip(strongest.at[:, t, 0], strongest.value[:, t, 0], strict=True)
+            ),
+        ]
         for t in range(len(run.ids))
-    ]  # fmt: skip
+    ]
     blocks = [f"h.{i}" for i in range(run.config.n_layer)]
-    return _numbers("Strongest units", _table(
-        "The strongest unit of every MLP, and its activation", ["", *blocks], rows))
+    return _numbers(
+        "Strongest units",
+        _table("The strongest unit of every MLP, and its activation", ["", *blocks], rows),
+    )
 
 
 def columns(run: Run) -> str:
@@ -92,26 +117,30 @@ def lens(run: Run) -> Markup:
     at, value = run.lens
     points = ["wte + wpe", *(f"h.{i}" for i in range(run.config.n_layer))]
     rows = [
-        [_token(run, run.ids[t]), *(
-            join(_token(run, id), " ", number(p))
-            for id, p in zip(at[:, t, 0].tolist(), value[:, t, 0], strict=True)
-        )]
+        [
+            _token(run, run.ids[t]),
+            *(
+                join(_token(run, id), " ", number(p))
+                for id, p in zip(at[:, t, 0].tolist(), value[:, t, 0], strict=True)
+            ),
+        ]
         for t in range(len(run.ids))
-    ]  # fmt: skip
-    return _table("The likeliest next token, and its probability", ["", *points], rows,
-                  id="lens-table")
+    ]
+    return _table(
+        "The likeliest next token, and its probability", ["", *points], rows, id="lens-table"
+    )
 
 
 def next_token(run: Run) -> Markup:
     p = softmax(run.next_logits.astype(np.float64))  # as the script has it
     best = largest(run.next_logits, LISTED)
     rows = [
-        [_token(run, id), str(id), number(logit),
-         join(_bar(p[id]), number(p[id]))]
+        [_token(run, id), str(id), number(logit), join(_bar(p[id]), number(p[id]))]
         for id, logit in zip(best.at.tolist(), best.value, strict=True)
-    ]  # fmt: skip
-    return _table("The likeliest next tokens", ["token", "id", "logit", "probability"], rows,
-                  id="next-table")
+    ]
+    return _table(
+        "The likeliest next tokens", ["token", "id", "logit", "probability"], rows, id="next-table"
+    )
 
 
 def _token(run: Run, id: int) -> Markup:
@@ -121,26 +150,52 @@ def _token(run: Run, id: int) -> Markup:
 def _bar(share: float) -> Markup:
     """A bar as an image, as the policy allows no style on an element."""
     width = f"{100 * min(max(share, 0), 1):.2f}"
-    return element("svg", element("rect", width=width, height=8), class_="bar",
-                   viewBox="0 0 100 8", preserveAspectRatio="none", aria_hidden="true")
+    return element(
+        "svg",
+        element("rect", width=width, height=8),
+        class_="bar",
+        viewBox="0 0 100 8",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
 
 
 def _table(
-    caption: str, header: Sequence[object], rows: Iterable[Sequence[object]],
-    *, id: str | None = None, row_header: int = 0,
-) -> Markup:  # fmt: skip
+    caption: str,
+    header: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    *,
+    id: str | None = None,
+    row_header: int = 0,
+) -> Markup:
     """Write a table whose first column names the rows, in a region that scrolls by itself."""
-    head = element("tr", *(element("th" if name else "td", name, scope="col" if name else None)
-                           for name in header))
+    head = element(
+        "tr",
+        *(element("th" if name else "td", name, scope="col" if name else None) for name in header),
+    )
     body = [
-        element("tr", *(element("th", cell, scope="row") if i == row_header else element("td", cell)
-                        for i, cell in enumerate(row)))
+        element(
+            "tr",
+            *(
+                element("th", cell, scope="row") if i == row_header else element("td", cell)
+                for i, cell in enumerate(row)
+            ),
+        )
         for row in rows
     ]
     return element(
-        "div", element("table", element("caption", caption), element("thead", head),
-                       element("tbody", *body), id=id),
-        class_="scroll", role="region", aria_label=caption, tabindex=0,
+        "div",
+        element(
+            "table",
+            element("caption", caption),
+            element("thead", head),
+            element("tbody", *body),
+            id=id,
+        ),
+        class_="scroll",
+        role="region",
+        aria_label=caption,
+        tabindex=0,
     )
 
 

@@ -17,18 +17,30 @@ def flow(account: Ledger, text: str) -> Markup:
     inside = _inside_a_block(blocks, account)
     parameters = sum(row.each * row.component.per_layer for row in blocks)
     steps = [_step(row, account) for row in before]
-    steps.append(element("li", element("ol", *(
-        _block(i, parameters, account, inside if i == 0 else None)
-        for i in range(account.config.n_layer)
-    ))))  # fmt: skip
+    steps.append(
+        element(
+            "li",
+            element(
+                "ol",
+                *(
+                    _block(i, parameters, account, inside if i == 0 else None)
+                    for i in range(account.config.n_layer)
+                ),
+            ),
+        )
+    )
     steps += [_step(row, account) for row in after]
     # The line that ties both uses of wte leads from the first to just above the second.
     names = [row.component.name for row in (*before, blocks[0], *after)]
     first, second = names.index("wte"), names.index("logits")
-    stream = element("li", element("ol", *steps[first:second]),
-                     class_="tied" if account.config.tie_word_embeddings else None)  # fmt: skip
-    begin = element("li", element("div", element("span", text, class_="text"), class_="box flat"),
-                    class_="step")  # fmt: skip
+    stream = element(
+        "li",
+        element("ol", *steps[first:second]),
+        class_="tied" if account.config.tie_word_embeddings else None,
+    )
+    begin = element(
+        "li", element("div", element("span", text, class_="text"), class_="box flat"), class_="step"
+    )
     return element("ol", begin, *steps[:first], stream, *steps[second:], class_="flow")
 
 
@@ -46,37 +58,52 @@ def _parts(account: Ledger) -> tuple[list[Account], list[Account], list[Account]
 def _block(i: int, parameters: int, account: Ledger, inside: Markup | None) -> Markup:
     """Draw a block. The first one's steps stand for all: the page's script moves them."""
     summary = element(
-        "summary", element("span", f"h.{i}", class_="name"),
+        "summary",
+        element("span", f"h.{i}", class_="name"),
         element("span", "block", class_="title"),
         element("span", account.numbers("[B, T, D]"), class_="shape"),
         element("span", f"{parameters:,} parameters", class_="parameters"),
         element("span", class_="reading", data_block=i),
-    )  # fmt: skip
-    same = element("p", "The same steps as in ", element("a", "h.0", href="#h.0"),
-                   ", with weights of its own.", class_="same")  # fmt: skip
+    )
+    same = element(
+        "p",
+        "The same steps as in ",
+        element("a", "h.0", href="#h.0"),
+        ", with weights of its own.",
+        class_="same",
+    )
     return element(
-        "li", element("details", summary, inside or same, id=f"h.{i}", name="block", class_="box"),
+        "li",
+        element("details", summary, inside or same, id=f"h.{i}", name="block", class_="box"),
         class_="block",
-    )  # fmt: skip
+    )
 
 
 def _inside_a_block(rows: Sequence[Account], account: Ledger) -> Markup:
     """Draw the branches off the stream, and after each the place where its result is added."""
     add = next(row for row in rows if row.component.per_layer == 2)
     again = element(
-        "div", element("span", "h.0", class_="name"),
+        "div",
+        element("span", "h.0", class_="name"),
         element("span", add.component.title, class_="title"),
         element("span", account.numbers(add.component.gives), class_="shape"),
-        element("span", class_="reading", data_name="h.{i}"), class_="box flat",
-    )  # fmt: skip
+        element("span", class_="reading", data_name="h.{i}"),
+        class_="box flat",
+    )
     attention, mlp = (
         element("li", element("ol", *(_step(row, account) for row in part)), class_="branch")
-        for is_add, part in groupby(rows, lambda row: row is add) if not is_add
-    )  # fmt: skip
+        for is_add, part in groupby(rows, lambda row: row is add)
+        if not is_add
+    )
     return element(
-        "ol", attention, _step(add, account), mlp, element("li", again, class_="step"),
-        class_="inside", id="inside",
-    )  # fmt: skip
+        "ol",
+        attention,
+        _step(add, account),
+        mlp,
+        element("li", again, class_="step"),
+        class_="inside",
+        id="inside",
+    )
 
 
 def _step(row: Account, account: Ledger) -> Markup:
@@ -84,11 +111,13 @@ def _step(row: Account, account: Ledger) -> Markup:
     parameters = f"{row.each:,} parameters" if row.each else "no parameters"
     shape = account.numbers(component.gives) or component.gives
     summary = element(
-        "summary", element("span", component.name, class_="name"),
+        "summary",
+        element("span", component.name, class_="name"),
         element("span", component.title, class_="title"),
-        element("span", shape, class_="shape"), element("span", parameters, class_="parameters"),
+        element("span", shape, class_="shape"),
+        element("span", parameters, class_="parameters"),
         element("span", class_="reading", data_name=component.name),
-    )  # fmt: skip
+    )
     box = element("details", summary, _sheet(row, account), id=component.name, class_="box")
     return element("li", box, class_=f"step {component.name.split('.')[0]}")
 
@@ -101,9 +130,16 @@ def _sheet(row: Account, account: Ledger) -> Markup:
         "sources": element("ul", *(element("li", source) for source in component.sources)),
     }
     pairs = (join(element("dt", name), element("dd", value)) for name, value in facts.items())
-    code = element("details", element("summary", component.code),
-                   element("pre", element("code", component.source_text), tabindex=0))
+    code = element(
+        "details",
+        element("summary", component.code),
+        element("pre", element("code", component.source_text), tabindex=0),
+    )
     return element(
-        "div", element("div", mathml(component.latex), class_="formula", tabindex=0),
-        element("p", component.explanation), element("dl", *pairs), code, class_="sheet",
-    )  # fmt: skip
+        "div",
+        element("div", mathml(component.latex), class_="formula", tabindex=0),
+        element("p", component.explanation),
+        element("dl", *pairs),
+        code,
+        class_="sheet",
+    )

@@ -37,9 +37,9 @@ def join(*content: object) -> Markup:
     >>> join("<", element("b", 1))
     '&lt;<b>1</b>'
     """
-    return Markup("".join(
-        part if isinstance(part, Markup) else html.escape(str(part)) for part in content
-    ))  # fmt: skip
+    return Markup(
+        "".join(part if isinstance(part, Markup) else html.escape(str(part)) for part in content)
+    )
 
 
 def as_json(value: Any) -> Markup:

@@ -1,8 +1,8 @@
 """The ledger's LaTeX as MathML, which browsers show without a script: the part that it uses.
 
-    formula = (atom scripts)*        scripts = _ atom | ^ atom, either or both
-    atom    = { formula } | \\frac atom atom | \\sqrt atom | \\left mark formula \\right mark
-            | \\mathrm{letters} | \\text{letters} | letter | number | symbol
+formula = (atom scripts)*        scripts = _ atom | ^ atom, either or both
+atom    = { formula } | \\frac atom atom | \\sqrt atom | \\left mark formula \\right mark
+        | \\mathrm{letters} | \\text{letters} | letter | number | symbol
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from gpt2np.errors import InputError
 from gpt2np.explorer.markup import Markup, element
 
 _TOKEN = re.compile(
-    r"\\(?:mathrm|text)\{[^}]*\}"   # letters that stand upright, together
-    r"|\\(?:[A-Za-z]+|[,; ])"       # a command
+    r"\\(?:mathrm|text)\{[^}]*\}"  # letters that stand upright, together
+    r"|\\(?:[A-Za-z]+|[,; ])"  # a command
     r"|\d+(?:\.\d+)?"
     r"|[^\s]"
-)  # fmt: skip
+)
 _LETTERS = {"mu": "μ", "sigma": "σ", "epsilon": "ϵ", "pi": "π", "tau": "τ"}
 _OPERATORS = {"-": "−", "odot": "⊙", "top": "⊤", "sim": "∼", "ldots": "…"}
 _FUNCTIONS = ("tanh",)

@@ -14,8 +14,7 @@ from gpt2np.explorer.markup import Markup, as_json, element, join
 from gpt2np.explorer.run import Run
 from gpt2np.version import __version__
 
-TIED = ("The dashed line is one matrix, used twice: to look tokens up, and to score them at the "
-        "end.")  # fmt: skip
+TIED = "The dashed line is one matrix, used twice: to look tokens up, and to score them at the end."
 
 
 def page(run: Run) -> str:
@@ -24,19 +23,32 @@ def page(run: Run) -> str:
     template, style, script = map(_file, ("page.html", "page.css", "page.js"))
     return Template(template).substitute(
         # What the page is made of
-        style=style, script=script, run=as_json(figures.data(run)),
-        style_hash=_hash(style), script_hash=_hash(script),
+        style=style,
+        script=script,
+        run=as_json(figures.data(run)),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
         # What it says
-        version=__version__, dtype=run.model.params.dtype,
-        title=join(" ".join(run.text.split())[:60]), text=join(run.text),
-        facts=_facts(run, account), sum=_sum(account), columns=figures.columns(run),
+        version=__version__,
+        dtype=run.model.params.dtype,
+        title=join(" ".join(run.text.split())[:60]),
+        text=join(run.text),
+        facts=_facts(run, account),
+        sum=_sum(account),
+        columns=figures.columns(run),
         tied=TIED if run.config.tie_word_embeddings else "",
-        D=f"{run.config.n_embd:,}", F=f"{run.config.n_inner:,}", V=f"{run.config.vocab_size:,}",
+        D=f"{run.config.n_embd:,}",
+        F=f"{run.config.n_inner:,}",
+        V=f"{run.config.vocab_size:,}",
         # What it shows
-        flow=flow(account, run.text), tokens=figures.tokens(run),
-        attention=figures.attention(run), stream=figures.stream(run), mlp=figures.mlp(run),
-        lens=figures.lens(run), next=figures.next_token(run),
-    )  # fmt: skip
+        flow=flow(account, run.text),
+        tokens=figures.tokens(run),
+        attention=figures.attention(run),
+        stream=figures.stream(run),
+        mlp=figures.mlp(run),
+        lens=figures.lens(run),
+        next=figures.next_token(run),
+    )
 
 
 def _file(name: str) -> str:
@@ -52,15 +64,24 @@ def _facts(run: Run, account: Ledger) -> Markup:
     config, source = run.config, run.model.source or "made by hand"
     facts = {
         "model": Path(source).name if Path(source).is_absolute() else source,
-        "parameters": f"{account.n_params:,}", "blocks": config.n_layer, "heads": config.n_head,
-        "width": f"{config.n_embd:,}", "vocabulary": f"{config.vocab_size:,}",
-        "context": f"{config.n_ctx:,}", "tokens": len(run.ids),
-    }  # fmt: skip
-    return join(*(
-        element("div", element("dt", name), element("dd", value)) for name, value in facts.items()
-    ))  # fmt: skip
+        "parameters": f"{account.n_params:,}",
+        "blocks": config.n_layer,
+        "heads": config.n_head,
+        "width": f"{config.n_embd:,}",
+        "vocabulary": f"{config.vocab_size:,}",
+        "context": f"{config.n_ctx:,}",
+        "tokens": len(run.ids),
+    }
+    return join(
+        *(
+            element("div", element("dt", name), element("dd", value))
+            for name, value in facts.items()
+        )
+    )
 
 
 def _sum(account: Ledger) -> Markup:
-    return join(f"All together: {account.formula} = {account.formula_value:,} parameters, and "
-                f"{account.flops:,} floating-point operations for this run.")  # fmt: skip
+    return join(
+        f"All together: {account.formula} = {account.formula_value:,} parameters, and "
+        f"{account.flops:,} floating-point operations for this run."
+    )

@@ -144,8 +144,10 @@ class Run:
             for i in range(0, len(rows), LENS_ROWS)
         ]
         read.append(largest(softmax(self.logits), 5))
-        at, value = (np.concatenate(part).reshape(-1, len(self.ids), part[0].shape[-1])
-                     for part in zip(*read, strict=True))  # fmt: skip
+        at, value = (
+            np.concatenate(part).reshape(-1, len(self.ids), part[0].shape[-1])
+            for part in zip(*read, strict=True)
+        )
         return Largest(at, value)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Golden activations: record a run, hold another implementation's against it, find the fault.
 
-    golden = record(model, "First Citizen:")        ids, activations, logits, greedy continuation
-    golden.save("golden.npz")
-    print(check("mine.npz", "golden.npz"))          the first point that diverges, and why
+golden = record(model, "First Citizen:")        ids, activations, logits, greedy continuation
+golden.save("golden.npz")
+print(check("mine.npz", "golden.npz"))          the first point that diverges, and why
 """
 
 from gpt2np.golden.check import check

@@ -19,8 +19,16 @@ from gpt2np.params import Array, Params
 from gpt2np.trace import point_names
 
 # Agreement at these clears nothing that comes before them in order: others stand beside them.
-BESIDE = ("ids", "wte", "wpe", "h.{i}.attn.q", "h.{i}.attn.k", "h.{i}.attn.v",
-          "h.{i}.attn.scores", "h.{i}.attn.pattern")  # fmt: skip
+BESIDE = (
+    "ids",
+    "wte",
+    "wpe",
+    "h.{i}.attn.q",
+    "h.{i}.attn.k",
+    "h.{i}.attn.v",
+    "h.{i}.attn.scores",
+    "h.{i}.attn.pattern",
+)
 
 # A candidate is a cause, and what it makes of one activation or of several.
 Candidates = Iterator[tuple[str, dict[str, Callable[[], Array]]]]
@@ -50,8 +58,12 @@ def find_causes(
     run = replace(run, at={**run.at, "mine": pair[0]})
     limit = min(rtol, measure(point, *pair).relative / 4)
     site = Site(run, point, pair[1])
-    for candidates in (_at_the_point(run, mine, point), _before_it(run, point, agreeing),
-                       _anywhere(site), _at_last(site, agreeing)):  # fmt: skip
+    for candidates in (
+        _at_the_point(run, mine, point),
+        _before_it(run, point, agreeing),
+        _anywhere(site),
+        _at_last(site, agreeing),
+    ):
         distances = {
             cause: max(distance, limit / 20)  # what is nearer than that is so by chance
             for cause, activations in candidates
@@ -132,14 +144,20 @@ def _at_last(site: Site, agreeing: list[str]) -> Candidates:
         B, T, _ = site.clean.shape
         enough = site.config.n_embd < B * T  # positions, so that not any logits fit a matrix
         if "ln_f" in agreeing or enough:
-            yield ("the head is another matrix: it is not tied to wte",
-                   {"logits": partial(another_head, site)})  # fmt: skip
+            yield (
+                "the head is another matrix: it is not tied to wte",
+                {"logits": partial(another_head, site)},
+            )
 
 
 def replay(
-    run: Run, params: Params, fault: Callable[[Site], Array], kinds: list[str], after: str,
+    run: Run,
+    params: Params,
+    fault: Callable[[Site], Array],
+    kinds: list[str],
+    after: str,
     until: str,
-) -> Array:  # fmt: skip
+) -> Array:
     """Compute an activation with a fault in all points of some kinds that follow a given one."""
     cache = refilled_cache(params, run)
     at: dict[str, Array] = {}

@@ -80,8 +80,10 @@ def check(
     (ours, more_mine), (points, more_theirs) = by_point(mine.arrays), by_point(theirs.arrays)
     common = sorted(ours.keys() & points.keys(), key=flow_order)
     if not common:
-        raise InputError(f"{mine.name} and {theirs.name} have no activation in common: "
-                         f"{_some(mine.arrays)}; {_some(theirs.arrays)}")  # fmt: skip
+        raise InputError(
+            f"{mine.name} and {theirs.name} have no activation in common: "
+            f"{_some(mine.arrays)}; {_some(theirs.arrays)}"
+        )
     judge = _Judge(rtol, atol)
     rows = tuple(judge.row(point, ours[point], points[point]) for point in common)
     notes = [
@@ -118,8 +120,10 @@ def _advice(run: Run, mine: Mapping[str, Array], point: str, agreeing: list[str]
     between = [p for p in run.at if after < flow_order(p) < flow_order(point) and p not in mine]
     between.sort(key=flow_order)
     if not run.params:
-        return ("none found, but most need the weights: give --model, or record theirs with "
-                "--with-weights")  # fmt: skip
+        return (
+            "none found, but most need the weights: give --model, or record theirs with "
+            "--with-weights"
+        )
     if between:
         return f"none that is known does this alone; record what comes before: {_some(between)}"
     return "none that is known; what it is made of agrees, as far as it was compared"
@@ -166,9 +170,10 @@ class _Judge:
 
 
 def _read_both(
-    mine: str | os.PathLike[str] | Golden, theirs: str | os.PathLike[str] | Golden,
+    mine: str | os.PathLike[str] | Golden,
+    theirs: str | os.PathLike[str] | Golden,
     model: Model | None,
-) -> tuple[Golden, Golden]:  # fmt: skip
+) -> tuple[Golden, Golden]:
     """Read both; last an llm.c debug state, which does not say how many logits there are."""
     sizes = [model.config.vocab_size] if model else []
     sources, both = [mine, theirs], {}

@@ -25,10 +25,18 @@ def positions(s: Site, first: int) -> Array:
 
 
 def norm(
-    s: Site, *, epsilon: float | None = None, ddof: int = 0, outside: bool = False,
-    centred: bool = True, gain: bool = True, bias: bool = True, exchanged: bool = False,
-    module: str = "", x: Array | None = None,
-) -> Array:  # fmt: skip
+    s: Site,
+    *,
+    epsilon: float | None = None,
+    ddof: int = 0,
+    outside: bool = False,
+    centred: bool = True,
+    gain: bool = True,
+    bias: bool = True,
+    exchanged: bool = False,
+    module: str = "",
+    x: Array | None = None,
+) -> Array:
     """LayerNorm, of which each part can be another one."""
     x = s.input if x is None else x
     epsilon = s.config.layer_norm_epsilon if epsilon is None else epsilon
@@ -79,18 +87,26 @@ def without_last_block(s: Site) -> Array:
 
 
 def linear(
-    s: Site, *, weight: Callable[[Array], Array] = np.asarray, bias: bool = True,
+    s: Site,
+    *,
+    weight: Callable[[Array], Array] = np.asarray,
+    bias: bool = True,
     x: Array | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """x W + b, of which each part can be another one."""
     y = (s.input if x is None else x) @ weight(s.parameter("weight"))
     return y + s.parameter("bias") if bias else y
 
 
 def scores(
-    s: Site, *, scale: float | None = None, sees: int = 0, hidden: Array | None = None,
-    fill: float = -np.inf, exchanged: bool = False,
-) -> Array:  # fmt: skip
+    s: Site,
+    *,
+    scale: float | None = None,
+    sees: int = 0,
+    hidden: Array | None = None,
+    fill: float = -np.inf,
+    exchanged: bool = False,
+) -> Array:
     """The scores, with another factor or another mask; `sees` counts from the diagonal."""
     q, k = s["h.{i}.attn.q"], s.keys()
     T, S = q.shape[2], k.shape[2]

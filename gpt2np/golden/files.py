@@ -1,9 +1,9 @@
 """The four forms in which named arrays are stored: what `gpt2np golden` writes and reads.
 
-    .npz            NumPy's own
-    .safetensors    every language has a reader
-    a folder        one .npy file for each array
-    .bin            llm.c's debug state, which is read only
+.npz            NumPy's own
+.safetensors    every language has a reader
+a folder        one .npy file for each array
+.bin            llm.c's debug state, which is read only
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def write(
     elif path.suffix == "":
         path.mkdir(parents=True, exist_ok=True)
         if any(path.glob("*.npy")):
-            raise InputError(f"{path} holds .npy files already, and would mix two recordings: "
-                             "remove them, or name another folder")  # fmt: skip
+            raise InputError(
+                f"{path} holds .npy files already, and would mix two recordings: "
+                "remove them, or name another folder"
+            )
         for name, array in arrays.items():
             with replacing(path / f"{name}.npy") as file:
                 np.save(file, array, allow_pickle=False)
@@ -101,8 +103,10 @@ def read(path: str | os.PathLike[str], vocab_sizes: Iterable[int] = ()) -> Golde
         arrays, text = _read_debug_state(path, vocab_sizes), ""
     else:
         path.stat()  # says so if it is not there
-        raise InputError(f"{path}: activations are read from .npz, .safetensors, .bin (llm.c's "
-                         "debug state) or a folder of .npy files")  # fmt: skip
+        raise InputError(
+            f"{path}: activations are read from .npz, .safetensors, .bin (llm.c's "
+            "debug state) or a folder of .npy files"
+        )
     meta = parse_json(text.encode(), f"{META} of {path}") if text else {}
     return Golden(arrays, meta, str(path))
 
@@ -154,5 +158,7 @@ def _read_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, Any]:
             picked = np.take_along_axis(log_softmax(logits), targets[..., None].astype(int), -1)
             if math.isclose(-picked.mean(dtype=float), loss, rel_tol=1e-3):
                 return {"ids": ids, "logits": logits, "loss": loss}
-    raise InputError(f"{path}: its loss is not that of {' or '.join(map(str, sizes))} logits at "
-                     "each position: it is damaged, or of another model than the one given")
+    raise InputError(
+        f"{path}: its loss is not that of {' or '.join(map(str, sizes))} logits at "
+        "each position: it is damaged, or of another model than the one given"
+    )

@@ -53,8 +53,13 @@ def measure(point: str, mine: Array, theirs: Array) -> Distance:
         relative = d / np.maximum(rows, np.median(rows))
         relative[d == 0] = 0
     where = np.unravel_index(int(relative.argmax()), d.shape)
-    return Distance(float(d.max()), float(relative[where]), tuple(map(int, where)),
-                    float(mine[where]), float(theirs[where]))  # fmt: skip
+    return Distance(
+        float(d.max()),
+        float(relative[where]),
+        tuple(map(int, where)),
+        float(mine[where]),
+        float(theirs[where]),
+    )
 
 
 def tolerance(level: int, point: str) -> float:

@@ -18,8 +18,15 @@ Array = npt.NDArray[Any]
 
 # Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
 # of its own, but what others record instead.
-ORDER = ("ids", "wte", "wpe", "embed", *(name for name in POINTS if name not in ("wte", "wpe")),
-         "loss", "greedy")  # fmt: skip
+ORDER = (
+    "ids",
+    "wte",
+    "wpe",
+    "embed",
+    *(name for name in POINTS if name not in ("wte", "wpe")),
+    "loss",
+    "greedy",
+)
 
 ALIASES = {
     "input_ids":                       "ids",

@@ -72,8 +72,9 @@ def record(
     if points is not None and not trace:
         raise InputError(f"no activation has a name like {points!r}: try 'h.*.attn.*'")
     new_tokens = min(new_tokens, params.config.n_ctx - ids.shape[1])
-    continued = generate(model, list(ids), max_new_tokens=new_tokens, temperature=0,
-                         stop_at_eot=False)  # fmt: skip
+    continued = generate(
+        model, list(ids), max_new_tokens=new_tokens, temperature=0, stop_at_eot=False
+    )
     arrays: dict[str, Any] = {
         "ids": ids,
         **(dict(zip(PAST, past, strict=True)) if past else {}),
@@ -88,9 +89,13 @@ def record(
         "cache_split": cache_split,
         "dtype": str(params.dtype),
         "config": params.config.to_dict(),
-        "versions": {"gpt2np": __version__, "numpy": np.__version__,
-                     "python": platform.python_version(), "machine": platform.machine()},
-    }  # fmt: skip
+        "versions": {
+            "gpt2np": __version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        },
+    }
     return Golden(arrays, meta)
 
 

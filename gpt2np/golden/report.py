@@ -55,10 +55,12 @@ class Report:
         table = [head, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
-            "  ".join(f"{cell:{'>' if i in (1, 2) else '<'}{w}}"
-                      for i, (cell, w) in enumerate(zip(cells, widths, strict=True))).rstrip()
+            "  ".join(
+                f"{cell:{'>' if i in (1, 2) else '<'}{w}}"
+                for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+            ).rstrip()
             for cells in table
-        ]  # fmt: skip
+        ]
         return "\n".join([*lines, "", *self.notes, *self._conclusion()])
 
     def _conclusion(self) -> list[str]:

@@ -66,8 +66,13 @@ def _write_openai(model: Model, folder: Path) -> None:
         is_matrix = array.ndim == 2 and bool(block)
         arrays[row.openai.format(i=block)] = array[None] if is_matrix else array
     config = model.config
-    hparams = {"n_vocab": config.vocab_size, "n_ctx": config.n_ctx, "n_embd": config.n_embd,
-               "n_head": config.n_head, "n_layer": config.n_layer}  # fmt: skip
+    hparams = {
+        "n_vocab": config.vocab_size,
+        "n_ctx": config.n_ctx,
+        "n_embd": config.n_embd,
+        "n_head": config.n_head,
+        "n_layer": config.n_layer,
+    }
     with replacing(folder / "model.npz") as file:
         np.savez(file, **arrays)
     write_text(folder / "hparams.json", json.dumps(hparams) + "\n")
@@ -78,14 +83,23 @@ def _llmc_bytes(model: Model) -> bytes:
     config, params = model.config, model.params
     padded = -(-config.vocab_size // 128) * 128
     header = np.zeros(256, "<i4")
-    header[:8] = (llmc.MAGIC, 3, config.n_ctx, config.vocab_size, config.n_layer, config.n_head,
-                  config.n_embd, padded)  # fmt: skip
+    header[:8] = (
+        llmc.MAGIC,
+        3,
+        config.n_ctx,
+        config.vocab_size,
+        config.n_layer,
+        config.n_head,
+        config.n_embd,
+        padded,
+    )
     wte = np.zeros((padded, config.n_embd), np.float32)
     wte[: config.vocab_size] = params.wte
     kinds = dict.fromkeys(row.name for _, _, row in tensors(config) if "{i}" in row.name)
     blocks = [
         params[kind.format(i=i)].T  # nn.Linear's [out, in]
-        for kind in kinds for i in range(config.n_layer)
-    ]  # fmt: skip
+        for kind in kinds
+        for i in range(config.n_layer)
+    ]
     arrays = [wte, params.wpe, *blocks, *params.ln_f]
     return header.tobytes() + b"".join(array.astype("<f4").tobytes() for array in arrays)

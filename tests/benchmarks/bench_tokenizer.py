@@ -28,10 +28,10 @@ from gpt2np.vocabulary import unwritten
 
 TEXT = SHARED / "tinyshakespeare" / "input.txt"
 RUNS = {
-    "one letter":     "a",
+    "one letter": "a",
     "random letters": string.ascii_lowercase,
-    "spaces":         " ",
-    "emoji":          "😀",
+    "spaces": " ",
+    "emoji": "😀",
 }
 
 
@@ -43,8 +43,15 @@ def rows(quick: bool = False) -> Iterator[Row]:
         texts = [run(letters, 2**n) for n in (18, 19)]
         works = {str(i): timed(lambda t=text: encode_once(t)) for i, text in enumerate(texts)}
         taken = in_turn(works, max(2, rounds // 4), pause=0)
-        yield Row(f"encode 512 KiB of {name}", "256 KiB of it", "s", 2.4,
-                  taken["1"], taken["0"], at_most=True)  # fmt: skip
+        yield Row(
+            f"encode 512 KiB of {name}",
+            "256 KiB of it",
+            "s",
+            2.4,
+            taken["1"],
+            taken["0"],
+            at_most=True,
+        )
 
 
 def encoding(rounds: int) -> Iterator[Row]:
@@ -76,8 +83,15 @@ def encoding(rounds: int) -> Iterator[Row]:
         ("cold", "tiktoken",   "tiktoken encode_ordinary", 0.5),
         ("warm", "tokenizers", "HF tokenizers",            6.0),
     ):  # fmt: skip
-        yield Row(f"encode tinyshakespeare, {ours}", shown, "MB/s", target, rates[ours],
-                  rates.get(peer, 0.0), missing=peer not in rates)  # fmt: skip
+        yield Row(
+            f"encode tinyshakespeare, {ours}",
+            shown,
+            "MB/s",
+            target,
+            rates[ours],
+            rates.get(peer, 0.0),
+            missing=peer not in rates,
+        )
 
 
 def tiktoken_gpt2():
@@ -85,9 +99,11 @@ def tiktoken_gpt2():
 
     ids = Tokenizer.gpt2()._vocabulary.ids
     return tiktoken.Encoding(
-        "gpt2", pat_str=PIECE, special_tokens={"<|endoftext|>": 50256},
+        "gpt2",
+        pat_str=PIECE,
+        special_tokens={"<|endoftext|>": 50256},
         mergeable_ranks={unwritten(token): id for token, id in ids.items()},
-    )  # fmt: skip
+    )
 
 
 def tokenizers_gpt2():
@@ -106,7 +122,7 @@ def run(letters: str, size: int) -> str:
 
 
 def encode_once(text: str) -> list[int]:
-    return Tokenizer.gpt2().encode(text)    # too long a piece to be remembered
+    return Tokenizer.gpt2().encode(text)  # too long a piece to be remembered
 
 
 def main() -> None:

@@ -69,9 +69,12 @@ class HuggingFace:
         with self.torch.inference_mode():
             prompts = self.torch.from_numpy(ids)
             made = self.model.generate(
-                prompts, attention_mask=self.torch.ones_like(prompts), max_new_tokens=new,
-                do_sample=False, use_cache=True,
-            )  # fmt: skip
+                prompts,
+                attention_mask=self.torch.ones_like(prompts),
+                max_new_tokens=new,
+                do_sample=False,
+                use_cache=True,
+            )
         for row in made:
             check(row[ids.shape[1] :], new)
 
@@ -93,17 +96,21 @@ class CTranslate2:
         if not converted.exists():
             TransformersConverter(str(folder)).convert(str(converted))
         self.generator = ctranslate2.Generator(
-            str(converted), compute_type=compute_type,
+            str(converted),
+            compute_type=compute_type,
             intra_threads=int(os.environ["OMP_NUM_THREADS"]),
-        )  # fmt: skip
+        )
         self.tokens: list[str] = json.loads((converted / "vocabulary.json").read_text("utf-8"))
 
     def generate(self, ids: Ids, new: int) -> None:
         prompts = [[self.tokens[id] for id in row] for row in ids]
         made = self.generator.generate_batch(
-            prompts, max_length=new, min_length=new,  # no end token before the last
-            sampling_topk=1, include_prompt_in_result=False,
-        )  # fmt: skip
+            prompts,
+            max_length=new,
+            min_length=new,  # no end token before the last
+            sampling_topk=1,
+            include_prompt_in_result=False,
+        )
         for result in made:
             check(result.sequences_ids[0], new)
 

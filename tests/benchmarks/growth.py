@@ -47,9 +47,12 @@ def cached(params: gpt2np.Params, seconds: float) -> Iterator[list[str]]:
     for n, speed in speeds.items():
         read = 2 * config.n_layer * config.n_embd * n * params.dtype.itemsize
         yield [
-            f"{n}", milliseconds(speed), f"{speed.seconds / speeds[64].seconds:.2f} x",
-            f"{read / 1e6:.1f}", f"{speed.fraction:.0%}",
-        ]  # fmt: skip
+            f"{n}",
+            milliseconds(speed),
+            f"{speed.seconds / speeds[64].seconds:.2f} x",
+            f"{read / 1e6:.1f}",
+            f"{speed.fraction:.0%}",
+        ]
 
 
 def prefill(params: gpt2np.Params, seconds: float) -> Iterator[list[str]]:
@@ -57,9 +60,12 @@ def prefill(params: gpt2np.Params, seconds: float) -> Iterator[list[str]]:
     for n in LENGTHS:
         speed = measure(params, new=n, seconds=seconds)
         yield [
-            f"{n}", milliseconds(speed), f"{speed.tokens_per_second:.0f}",
-            f"{speed.limit_gigaflops:.0f}", f"{speed.fraction:.0%}",
-        ]  # fmt: skip
+            f"{n}",
+            milliseconds(speed),
+            f"{speed.tokens_per_second:.0f}",
+            f"{speed.limit_gigaflops:.0f}",
+            f"{speed.fraction:.0%}",
+        ]
 
 
 def batch(params: gpt2np.Params, seconds: float) -> Iterator[list[str]]:
@@ -69,9 +75,12 @@ def batch(params: gpt2np.Params, seconds: float) -> Iterator[list[str]]:
         speed = measure(params, batch=n, cached=64, seconds=seconds)
         alone = alone or speed.tokens_per_second
         yield [
-            f"{n}", milliseconds(speed), f"{speed.tokens_per_second:.0f}",
-            f"{speed.tokens_per_second / alone:.1f} x", f"{speed.fraction:.0%}",
-        ]  # fmt: skip
+            f"{n}",
+            milliseconds(speed),
+            f"{speed.tokens_per_second:.0f}",
+            f"{speed.tokens_per_second / alone:.1f} x",
+            f"{speed.fraction:.0%}",
+        ]
 
 
 def sizes(seconds: float) -> Iterator[list[str]]:
@@ -86,9 +95,13 @@ def sizes(seconds: float) -> Iterator[list[str]]:
         speed = measure(params, cached=64, seconds=seconds)
         read = 4 * (count - params.wpe.size)
         yield [
-            name, f"{count:,}", f"{read / 1e6:.0f}", milliseconds(speed),
-            f"{read / speed.seconds / 1e9:.1f}", f"{speed.fraction:.0%}",
-        ]  # fmt: skip
+            name,
+            f"{count:,}",
+            f"{read / 1e6:.0f}",
+            milliseconds(speed),
+            f"{read / speed.seconds / 1e9:.1f}",
+            f"{speed.fraction:.0%}",
+        ]
         del params  # before the next is made
 
 
@@ -109,10 +122,12 @@ def main() -> None:
     for title, lines in (
         ("Decoding behind cached positions, 124M", cached(params, arguments.seconds)),
         ("Prefill, 124M", prefill(params, arguments.seconds)),
-        ("Decoding of batches behind 64 cached positions each, 124M",
-         batch(params, arguments.seconds)),
+        (
+            "Decoding of batches behind 64 cached positions each, 124M",
+            batch(params, arguments.seconds),
+        ),
         ("Decoding behind 64 cached positions, all sizes", sizes(arguments.seconds)),
-    ):  # fmt: skip
+    ):
         header, *rows = lines
         print(f"\n{title}\n\n{markdown(header, rows)}", flush=True)
 

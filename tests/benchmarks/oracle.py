@@ -161,8 +161,10 @@ def main() -> None:
             / run[f"HF transformers float32{theirs}"]["logits"][1]
             for run in runs
         ]
-        print(f"\nRMS error of gpt2np's logits over Hugging Face's{theirs}: "
-              f"{np.mean(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")  # fmt: skip
+        print(
+            f"\nRMS error of gpt2np's logits over Hugging Face's{theirs}: "
+            f"{np.mean(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -49,9 +49,14 @@ class Setting:
         return 32 if self.quick else 128
 
     def compare(
-        self, work: str, do: Callable[[Contender], object], targets: dict[str, float],
-        *, rounds: int, tokens: int = 0,
-    ) -> Iterator[Row]:  # fmt: skip
+        self,
+        work: str,
+        do: Callable[[Contender], object],
+        targets: dict[str, float],
+        *,
+        rounds: int,
+        tokens: int = 0,
+    ) -> Iterator[Row]:
         """Time gpt2np and peers in turn: as tokens per second where tokens are given."""
         peers = {kind: contender(kind, self.folder) for kind in targets}
         loaded = {"gpt2np": self.ours, **peers}
@@ -72,27 +77,47 @@ class Setting:
 def decode(s: Setting) -> Iterator[Row]:
     prompt = TOKENS[:1, :64]
     yield from s.compare(
-        f"decode, 64 + {s.new} tokens", lambda c: c.generate(prompt, s.new),
-        {"hf": 2.2, "ct2-float32": 1.0, "ct2-int8": 1.0}, rounds=3, tokens=s.new,
-    )  # fmt: skip
+        f"decode, 64 + {s.new} tokens",
+        lambda c: c.generate(prompt, s.new),
+        {"hf": 2.2, "ct2-float32": 1.0, "ct2-int8": 1.0},
+        rounds=3,
+        tokens=s.new,
+    )
 
 
 def floor(s: Setting) -> Iterator[Row]:
     """Every step of a decoding is followed by the products alone, on the same weights."""
     alone = products(s.ours.params, 1, head_rows=1)
     steps = Steps(s.ours.params, 64)
-    times = in_turn({"step": timed(steps.next), "floor": timed(alone)}, s.new,
-                    pause=0, statistic=median)  # fmt: skip
-    yield Row(f"decode, 64 + {s.new} tokens", "its matrix-vector products alone", "tokens/s", 0.95,
-              1 / times["step"], 1 / times["floor"])  # fmt: skip
+    times = in_turn(
+        {"step": timed(steps.next), "floor": timed(alone)}, s.new, pause=0, statistic=median
+    )
+    yield Row(
+        f"decode, 64 + {s.new} tokens",
+        "its matrix-vector products alone",
+        "tokens/s",
+        0.95,
+        1 / times["step"],
+        1 / times["floor"],
+    )
 
 
 def long(s: Setting) -> Iterator[Row]:
     near, far = Steps(s.ours.params, 64), Steps(s.ours.params, 900)
-    times = in_turn({"near": timed(near.next), "far": timed(far.next)}, min(s.new, 100),
-                    pause=0, statistic=median)  # fmt: skip
-    yield Row("decode at 900 cached", "itself at 64", "tokens/s", 0.85,
-              1 / times["far"], 1 / times["near"])  # fmt: skip
+    times = in_turn(
+        {"near": timed(near.next), "far": timed(far.next)},
+        min(s.new, 100),
+        pause=0,
+        statistic=median,
+    )
+    yield Row(
+        "decode at 900 cached",
+        "itself at 64",
+        "tokens/s",
+        0.85,
+        1 / times["far"],
+        1 / times["near"],
+    )
 
 
 class Steps:
@@ -113,18 +138,23 @@ class Steps:
 def batch(s: Setting, size: int) -> Iterator[Row]:
     prompts = TOKENS[:size, :64]
     yield from s.compare(
-        f"generate, batch of {size}", lambda c: c.generate(prompts, s.new),
-        {"hf": 1.3, "ct2-float32": 1.0}, rounds=2, tokens=size * s.new,
-    )  # fmt: skip
+        f"generate, batch of {size}",
+        lambda c: c.generate(prompts, s.new),
+        {"hf": 1.3, "ct2-float32": 1.0},
+        rounds=2,
+        tokens=size * s.new,
+    )
 
 
 def prefill(s: Setting, length: int) -> Iterator[Row]:
     ids = TOKENS[0, :length]
     work = f"prefill of {length}"
     yield from s.compare(
-        work, lambda c: c.prefill(ids),
-        {"hf": 1.7, "ct2-float32": 1.0 if length == 512 else 1.1}, rounds=6,
-    )  # fmt: skip
+        work,
+        lambda c: c.prefill(ids),
+        {"hf": 1.7, "ct2-float32": 1.0 if length == 512 else 1.1},
+        rounds=6,
+    )
     alone = products(s.ours.params, length, head_rows=0)
     works = {"ours": timed(partial(s.ours.prefill, ids)), "floor": timed(alone)}
     times = in_turn(works, s.rounds(6))
@@ -168,8 +198,14 @@ def lookup(s: Setting) -> Iterator[Row]:
         gpt2np.forward(s.ours.params, ids[: -s.new], cache, last_only=True)
         write = partial(dictated, s.ours.model, ids, s.new, cache)
         times = in_turn({str(n): timed(partial(write, n)) for n in (0, k)}, s.rounds(3), pause=0)
-        yield Row(f"{name}, lookup={k}", "without lookup", "tokens/s", target,
-                  s.new / times[str(k)], s.new / times["0"])  # fmt: skip
+        yield Row(
+            f"{name}, lookup={k}",
+            "without lookup",
+            "tokens/s",
+            target,
+            s.new / times[str(k)],
+            s.new / times["0"],
+        )
 
 
 def dictated(model: gpt2np.Model, ids: Ids, new: int, cache: gpt2np.KVCache, k: int) -> None:
@@ -178,8 +214,16 @@ def dictated(model: gpt2np.Model, ids: Ids, new: int, cache: gpt2np.KVCache, k: 
     def only(seen: Ids, logits: gpt2np.params.Array) -> gpt2np.params.Array:
         return np.where(np.arange(len(logits)) == ids[len(seen)], 0, -np.inf)
 
-    made = gpt2np.generate(model, ids[:-new], max_new_tokens=new, temperature=0, lookup=k,
-                           stop_at_eot=False, processors=[only], cache=cache)
+    made = gpt2np.generate(
+        model,
+        ids[:-new],
+        max_new_tokens=new,
+        temperature=0,
+        lookup=k,
+        stop_at_eot=False,
+        processors=[only],
+        cache=cache,
+    )
     if made.ids != ids[-new:].tolist():
         raise RuntimeError("other tokens than those dictated")
 
@@ -190,10 +234,20 @@ def cold_start(s: Setting) -> Iterator[Row]:
     commands = {
         "process start to first token": [*python, OURS, folder],
         "gpt2np generate, to first token": [
-            sys.executable, "-m", "gpt2np", "generate", "--no-echo", "-m", folder,
-            "-n", "1", "-t", "0", "Hello",
+            sys.executable,
+            "-m",
+            "gpt2np",
+            "generate",
+            "--no-echo",
+            "-m",
+            folder,
+            "-n",
+            "1",
+            "-t",
+            "0",
+            "Hello",
         ],
-    }  # fmt: skip
+    }
     if contender("hf", s.folder) is None:
         yield from (Row(work, NAMES["hf"][0], "s", 8, missing=True) for work in commands)
         return
@@ -240,8 +294,15 @@ def memory(s: Setting) -> Iterator[Row]:
     """Peak of resident memory, the pages of the mapped file among it."""
     ours = int(script(PEAK, s)) / 1e6
     weights = sum(array.nbytes for array in s.ours.params.values()) / 1e6
-    yield Row("peak memory, load + 128 tokens", f"its weights ({weights:.0f} MB) + 120 MB", "MB",
-              1, ours, weights + 120, at_most=True)  # fmt: skip
+    yield Row(
+        "peak memory, load + 128 tokens",
+        f"its weights ({weights:.0f} MB) + 120 MB",
+        "MB",
+        1,
+        ours,
+        weights + 120,
+        at_most=True,
+    )
 
 
 def tokenizer(s: Setting) -> Iterator[Row]:

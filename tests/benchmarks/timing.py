@@ -26,12 +26,11 @@ def restart(threads: int) -> None:
     to choose its kernels, unless it already runs so."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     wanted = {
-        **{name: value for name, value in os.environ.items()
-           if name not in bench.BLAS_SETTINGS},
+        **{name: value for name, value in os.environ.items() if name not in bench.BLAS_SETTINGS},
         **dict.fromkeys(names, str(threads)),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
-    }  # fmt: skip
+    }
     if wanted != dict(os.environ):
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
 
@@ -102,10 +101,14 @@ class Row:
             return [self.work, "", self.against, "not installed", "", target, ""]
         reached = self.ratio <= self.target if self.at_most else self.ratio >= self.target
         return [
-            self.work, f"{self.ours:.4g} {self.unit}", self.against,
-            f"{self.theirs:.4g} {self.unit}", f"{self.ratio:.2f}", target,
+            self.work,
+            f"{self.ours:.4g} {self.unit}",
+            self.against,
+            f"{self.theirs:.4g} {self.unit}",
+            f"{self.ratio:.2f}",
+            target,
             "yes" if reached else "no",
-        ]  # fmt: skip
+        ]
 
 
 HEADER = ("work", "gpt2np", "against", "theirs", "ratio", "target", "reached")
