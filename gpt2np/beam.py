@@ -27,9 +27,9 @@ from gpt2np.cache import KVCache
 from gpt2np.completion import Completion
 from gpt2np.errors import InputError
 from gpt2np.layers import log_softmax
-from gpt2np.params import Array
+from gpt2np.params import Array, Ids
 from gpt2np.reading import Reader
-from gpt2np.sampling import Ids, Sampling
+from gpt2np.sampling import Sampling
 
 
 class Beam(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt2np.sampling import Ids
+from gpt2np.params import Ids
 from gpt2np.tokenizer import Tokenizer
 
 

@@ -2,7 +2,14 @@
 
 Each is also the built-in kind a caller would expect, so ``except ValueError`` or
 ``except OSError`` works without importing anything from here.
+
+The checks of numbers that raise them stand here too, for the whole package.
 """
+
+import math
+import operator
+import reprlib
+from typing import Any
 
 
 class GPT2Error(Exception):
@@ -27,3 +34,56 @@ class InputError(GPT2Error, ValueError):
 
 class DownloadError(GPT2Error, OSError):
     """A file could not be fetched whole."""
+
+
+def as_integer(name: str, value: Any, least: int, most: float = math.inf) -> int:
+    """Give a whole number from `least` to `most`, Python's or NumPy's, as Python's int.
+
+    NumPy's wrap around or refuse to be negative where Python's do not, so none gets past here.
+
+    Examples
+    --------
+    >>> as_integer("top_k", 40, 1)
+    40
+    >>> as_integer("top_k", 0.5, 1)
+    Traceback (most recent call last):
+    gpt2np.errors.InputError: top_k must be an integer >= 1, not 0.5
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        within = f">= {least}" if most == math.inf else f"from {least} to {most}"
+        raise InputError(f"{name} must be an integer {within}, not {shown(value)}")
+    return number
+
+
+def as_number(name: str, value: Any, least: float, most: float = math.inf) -> float:
+    """Give a finite number from `least` to `most`, Python's or NumPy's, as Python's float.
+
+    Examples
+    --------
+    >>> as_number("top_p", 1, 0, 1)
+    1.0
+    """
+    try:
+        # Not float(): that would read texts, and bools are numbers to Python alone.
+        number = None if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or not math.isfinite(number) or not least <= number <= most:
+        within = f">= {least}" if most == math.inf else f"from {least} to {most}"
+        raise InputError(f"{name} must be a number {within}, not {shown(value)}")
+    return number
+
+
+def shown(value: Any) -> str:
+    """Give what a caller gave as it is shown in a message: short, and never failing.
+
+    Examples
+    --------
+    >>> shown([1] * 100)
+    '[1, 1, 1, 1, 1, 1, ...]'
+    """
+    return reprlib.repr(value)

@@ -23,10 +23,10 @@ from gpt2np.errors import ContextError, InputError
 from gpt2np.loading import Model
 from gpt2np.lookup import continue_with_lookup
 from gpt2np.model import Probe
-from gpt2np.params import Array
+from gpt2np.params import Array, Ids
 from gpt2np.prompts import Prompt, parse_prompts
 from gpt2np.reading import Reader
-from gpt2np.sampling import Ids, Sampling
+from gpt2np.sampling import Sampling
 
 Processor: TypeAlias = Callable[[Ids, Array], Array]
 
@@ -198,7 +198,7 @@ class _Run:
         self._check_together()
         self._check_room()
         stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
-        tokenizer = self.model.tokenizer
+        tokenizer = self.model.tokenizer if self.model.has_tokenizer else None
         if stop and tokenizer is None:
             raise InputError("stop strings need text, and the model has no tokenizer")
         eot = tokenizer.eot if tokenizer is not None and self.stop_at_eot else None
@@ -270,8 +270,8 @@ class _Run:
                 yield piece
 
     def _pieces(self) -> Iterator[str]:
-        tokenizer, params = self.model.tokenizer, self.model.params
-        n_vocab = params.config.vocab_size if tokenizer is None else tokenizer.n_vocab
+        model, params = self.model, self.model.params
+        n_vocab = model.tokenizer.n_vocab if model.has_tokenizer else params.config.vocab_size
         reader = Reader(params, n_vocab, self.probe)
         if self.search.num_beams > 1:
             for completion in self.completions:

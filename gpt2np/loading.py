@@ -16,7 +16,7 @@ from gpt2np.assets_path import assets
 from gpt2np.checkpoints import Checkpoint, open_checkpoint
 from gpt2np.checkpoints.base import release
 from gpt2np.config import PRESETS, Config
-from gpt2np.errors import CheckpointError, InputError
+from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 from gpt2np.tokenizer import Tokenizer
@@ -27,38 +27,124 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-@dataclass(frozen=True)
 class Model:
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
     process, and processes on one machine share the memory that they are mapped to.
 
-    Attributes
+    Parameters
     ----------
     params : Params
         The weights; ``config`` is theirs.
-    tokenizer : Tokenizer or None
-        None where the source has none.
-    source : str or None
+    tokenizer : Tokenizer, optional
+    source : str, optional
         What was loaded; None for a model put together by hand, which pickles whole.
+    why_no_tokenizer : str
+        What the error says where a tokenizer is needed, and there is none.
     """
 
+    __slots__ = ("_tokenizer", "_why_no_tokenizer", "params", "source")
+
     params: Params
-    tokenizer: Tokenizer | None = None
-    source: str | None = None
+    source: str | None
+    _tokenizer: Tokenizer | None
+    _why_no_tokenizer: str
+
+    def __init__(
+        self,
+        params: Params,
+        tokenizer: Tokenizer | None = None,
+        source: str | None = None,
+        *,
+        why_no_tokenizer: str = "it was made without one",
+    ) -> None:
+        for name, value in (
+            ("params", params),
+            ("_tokenizer", tokenizer),
+            ("source", source),
+            ("_why_no_tokenizer", why_no_tokenizer),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Model never changes: {name} cannot be set; see Model.replace")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Model never changes: {name} cannot be deleted")
 
     @property
     def config(self) -> Config:
         """The hyperparameters."""
         return self.params.config
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What turns text into ids and back; a TokenizerError says why there is none."""
+        if self._tokenizer is None:
+            raise TokenizerError(
+                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids"
+            )
+        return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there is a tokenizer."""
+        return self._tokenizer is not None
+
+    @property
+    def bos(self) -> int | None:
+        """The id that a text begins with, if there is one."""
+        eot = self._tokenizer.eot if self._tokenizer is not None else None
+        return eot if eot is not None and eot < self.config.vocab_size else None
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The ids that end a text."""
+        return () if self.bos is None else (self.bos,)
+
+    def replace(self, arrays: Mapping[str, Array]) -> Model:
+        """Give a model with some of its weights replaced, and the rest as they are.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            New weights, by name.
+
+        Returns
+        -------
+        Model
+            Its source is None: it pickles whole.
+
+        Raises
+        ------
+        CheckpointError
+            A name or a shape is not the model's.
+
+        Examples
+        --------
+        >>> import gpt2np
+        >>> model = gpt2np.load()
+        >>> name = "h.0.attn.c_proj.weight"
+        >>> without = model.replace({name: np.zeros_like(model.params[name])})
+        >>> bool(without.params[name].any()), without.source
+        (False, None)
+        """
+        params = Params(self.config, {**self.params, **arrays})
+        return Model(params, self._tokenizer, why_no_tokenizer=self._why_no_tokenizer)
+
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
 
+    def __copy__(self) -> Model:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Model:
+        return self
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
-            return Model, (self.params, self.tokenizer)
+            return Model, (self.params, self._tokenizer)
         return _load_again, (self.source, str(self.params.dtype))
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from gpt2np.cache import KVCache
 from gpt2np.completion import Completion
 from gpt2np.layers import log_softmax
-from gpt2np.params import Array
+from gpt2np.params import Array, Ids
 from gpt2np.reading import Reader
-from gpt2np.sampling import Ids, Sampling, accept
+from gpt2np.sampling import Sampling, accept
 
 NGRAMS = (3, 2)  # the tokens to look up: three; if they are nowhere, two
 SHORT = 7  # the length of a draft, unless the one before it was all true

@@ -34,12 +34,11 @@ from gpt2np.layers import (
     split_heads,
     untapped,
 )
-from gpt2np.params import Array, Block, Params
+from gpt2np.params import Array, Block, Ids, Params
 from gpt2np.params import Attention as AttentionParams
 
 Probe: TypeAlias = Callable[[str, Array], Array | None]
-Ids: TypeAlias = npt.NDArray[np.integer[Any]]
-TokenIds: TypeAlias = Ids | Sequence[int] | Sequence[Sequence[int]]
+TokenIds: TypeAlias = npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
 
 
 def forward(
@@ -227,4 +226,4 @@ def check_ids(config: Config, token_ids: TokenIds) -> Ids:
         raise InputError(
             f"token id {low if low < 0 else high} is not in 0 ... {config.vocab_size - 1}"
         )
-    return ids.reshape(-1, ids.shape[-1])
+    return ids.reshape(-1, ids.shape[-1]).astype(np.intp)

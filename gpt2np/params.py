@@ -13,6 +13,7 @@ from gpt2np.errors import CheckpointError
 from gpt2np.schema import check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
+Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
 
 
 class Affine(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
 from gpt2np.model import check_ids
-from gpt2np.sampling import Ids
+from gpt2np.params import Ids
 
 Prompt: TypeAlias = str | Sequence[int] | Ids
 
@@ -41,18 +41,15 @@ def prompt_ids(model: Model, prompt: Any) -> Ids:
             "a prompt must be a text or token ids, or all prompts in a list, "
             f"not {type(prompt).__name__}: {prompt!r:.50}"
         )
-    tokenizer = model.tokenizer
     if isinstance(prompt, str):
-        if tokenizer is None:
-            raise InputError("the model has no tokenizer: give the prompt as token ids")
-        prompt = tokenizer.encode(prompt)
+        prompt = model.tokenizer.encode(prompt)
     if prompt.size == 0 if isinstance(prompt, np.ndarray) else not prompt:
-        if tokenizer is None or tokenizer.eot is None:
+        if model.bos is None:
             raise InputError(
                 "an empty prompt starts from <|endoftext|>, which this model does not have: "
                 "give at least one token id"
             )
-        prompt = [tokenizer.eot]
+        prompt = [model.bos]
     ids = check_ids(model.config, prompt)
     if len(ids) > 1:
         raise InputError(f"one prompt of a list is itself a list of {len(ids)}: {prompt!r:.50}")

@@ -9,8 +9,8 @@ import numpy as np
 
 from gpt2np.cache import KVCache
 from gpt2np.model import Probe, hidden, unembed
-from gpt2np.params import Array, Params
-from gpt2np.sampling import Ids, mask_from
+from gpt2np.params import Array, Ids, Params
+from gpt2np.sampling import mask_from
 
 GROUP = 1024  # positions of a rectangle of prompts that are read at a time
 

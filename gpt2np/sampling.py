@@ -20,16 +20,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt2np.errors import InputError
 from gpt2np.layers import softmax
-from gpt2np.params import Array
-
-Ids: TypeAlias = npt.NDArray[np.intp]
+from gpt2np.params import Array, Ids
 
 
 def mask_from(logits: Array, n_vocab: int) -> Array:  # [..., V] -> [..., V]

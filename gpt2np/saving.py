@@ -53,7 +53,7 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
-    if model.tokenizer is None:
+    if not model.has_tokenizer:
         others = [name for name in TOKENIZER_FILES if (folder / name).exists()]
         if others:
             raise InputError(
@@ -66,7 +66,7 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
         for name, array in model.params.items()
     }
     safetensors.save(folder / "model.safetensors", tensors, dtype=dtype)
-    if model.tokenizer is not None:
+    if model.has_tokenizer:
         model.tokenizer.save(folder)
     # Last: a folder without it is no model, so one that is half written is never taken for one.
     write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
@@ -75,5 +75,5 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
 
 def _config(model: Model) -> dict[str, Any]:
     """The config, with the id that texts begin and end with: Hugging Face's default is GPT-2's."""
-    eot = None if model.tokenizer is None else model.tokenizer.eot
+    eot = model.tokenizer.eot if model.has_tokenizer else None
     return {**model.config.to_dict(), "bos_token_id": eot, "eos_token_id": eot}

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
 from gpt2np.model import check_ids, hidden, unembed
-from gpt2np.params import Array
-from gpt2np.sampling import Ids
+from gpt2np.params import Array, Ids
 from gpt2np.tokenizer import Tokenizer
 
 POSITIONS = 1024  # that are read at a time
@@ -306,7 +305,7 @@ def perplexity(
     result = Perplexity(_exp(-float(np.average(means, weights=weights))))
     result.window, result.stride = window, stride
     result.n_tokens = sum(map(len, of_windows))
-    result.n_words = 0 if model.tokenizer is None else len(model.tokenizer.decode(ids).split())
+    result.n_words = len(model.tokenizer.decode(ids).split()) if model.has_tokenizer else 0
     nll = -sum(float(part.sum()) for part in of_windows)
     result.per_word = _exp(nll / result.n_words) if result.n_words else math.nan
     return result
@@ -345,8 +344,6 @@ def _texts(text_or_ids: Any) -> tuple[list[Any], bool]:
 def _ids(model: Model, text: Any, bos: bool) -> Ids:
     """Give the ids of a text, with <|endoftext|> in front if asked for."""
     if isinstance(text, str):
-        if model.tokenizer is None:
-            raise InputError("the model has no tokenizer: give token ids")
         text = model.tokenizer.encode(text)
     elif not isinstance(text, list | tuple | np.ndarray):
         raise InputError(f"give a text or token ids to score, not {type(text).__name__}")
@@ -355,10 +352,9 @@ def _ids(model: Model, text: Any, bos: bool) -> Ids:
         raise InputError(f"one text of a list is itself a list of {len(ids)}")
     if not bos:
         return np.asarray(ids[0], np.intp)
-    eot = None if model.tokenizer is None else model.tokenizer.eot
-    if eot is None or eot >= model.config.vocab_size:
+    if model.bos is None:
         raise InputError("the model has no <|endoftext|> to begin with: give bos=False")
-    return np.asarray([eot, *ids[0]], np.intp)
+    return np.asarray([model.bos, *ids[0]], np.intp)
 
 
 class _Window(NamedTuple):
@@ -382,7 +378,9 @@ def _windows(begin: int, end: int, window: int, stride: int) -> Iterator[_Window
 
 def _predict(model: Model, ids: Ids, windows: Iterable[_Window]) -> Predictions:
     """Say what is predicted after each of the ids [N] that a window keeps."""
-    of_words = _word_classes(model.tokenizer, model.config.vocab_size)
+    of_words = _word_classes(
+        model.tokenizer if model.has_tokenizer else None, model.config.vocab_size
+    )
     classes: Array = of_words.astype(model.params.dtype)
     next_ids = np.append(ids[1:], 0)  # the last is none, and what is said of it not used
     found = np.repeat(NOTHING, len(ids))
@@ -463,8 +461,7 @@ def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
         ids = ids[1:]
     else:
         found = np.concatenate([NOTHING, found])
-    tokenizer = model.tokenizer
-    pieces = [] if tokenizer is None else [tokenizer.token_bytes(id) for id in ids.tolist()]
+    pieces = [model.tokenizer.token_bytes(id) for id in ids.tolist()] if model.has_tokenizer else []
     spaced = np.array([_begins_with_space(piece) for piece in pieces] + [True])
     boundary = np.where(spaced, found["ends"], 0.0)
     if pieces and not spaced[0]:

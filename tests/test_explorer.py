@@ -16,7 +16,7 @@ import gpt2np
 from gpt2np import explorer
 from gpt2np.anatomy import COMPONENTS, ledger
 from gpt2np.config import PRESETS, Config
-from gpt2np.errors import InputError
+from gpt2np.errors import InputError, TokenizerError
 from gpt2np.explorer.mathml import mathml
 from gpt2np.explorer.page import page
 from gpt2np.explorer.run import Run, largest, shown
@@ -450,7 +450,7 @@ def test_is_written_fast(params_124m, tmp_path):
 
 
 def test_no_tokenizer_no_text_too_much_text(model):
-    with pytest.raises(InputError, match="the model has no tokenizer"):
+    with pytest.raises(TokenizerError, match="the model has no tokenizer"):
         Run(gpt2np.Model(model.params), "text")
     with pytest.raises(InputError, match="0 tokens: give a text of 1 to 64"):
         Run(model, "")

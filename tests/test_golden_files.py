@@ -9,7 +9,7 @@ from checkpoint_files import llmc_order
 import gpt2np
 from gpt2np import KVCache, Trace, forward
 from gpt2np.cli import main
-from gpt2np.errors import GPT2Error, InputError
+from gpt2np.errors import GPT2Error, InputError, TokenizerError
 from gpt2np.golden import Golden, read, record
 from gpt2np.golden.tiny import CONFIG, IDS, tiny_model, write_weights
 from gpt2np.trace import point_names
@@ -103,7 +103,7 @@ def test_refuses_a_pass_of_nothing(model, split):
 def test_refuses_what_cannot_be_recorded(model):
     with pytest.raises(InputError, match="no activation has a name like 'attn'"):
         record(model, IDS, points="attn")
-    with pytest.raises(InputError, match="the model has no tokenizer"):
+    with pytest.raises(TokenizerError, match="the model has no tokenizer"):
         record(model, "a text")
     with pytest.raises(InputError, match=r"token id 20 is not in 0 \.\.\. 19"):
         record(model, [20])

@@ -4,7 +4,7 @@ import json
 import pickle
 import re
 import struct
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def test_save_pretrained(tmp_path):
     assert_same_logits(tmp_path, model)
     assert_same_logits(str(tmp_path), model)
     assert_same_logits(tmp_path / "model.safetensors", model)
-    assert load(tmp_path).tokenizer is None  # there is none for 37 tokens
+    assert not load(tmp_path).has_tokenizer  # there is none for 37 tokens
 
 
 def test_save_pretrained_in_shards(tmp_path):
@@ -506,7 +506,7 @@ def test_a_pickle_of_a_model_made_by_hand_is_whole():
 
 def test_a_model_does_not_change(folder):
     model = load(folder)
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         model.source = "another"
     assert model.config is model.params.config
     assert repr(model) == f"Model({folder}: {model.params!r})"

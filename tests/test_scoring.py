@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weights import random_params
 
 import gpt2np
-from gpt2np import InputError, Model, Tokenizer
+from gpt2np import InputError, Model, Tokenizer, TokenizerError
 from gpt2np.config import Config
 from gpt2np.scoring import perplexity, score
 from gpt2np.vocabulary import END_OF_TEXT, Vocabulary
@@ -675,7 +675,7 @@ def test_without_an_end_of_text(small):
     with pytest.raises(InputError, match="give bos=False"):
         score(model, "ab")
     assert score(model, "ab", bos=False).tokens == ["a", "b"]
-    with pytest.raises(InputError, match="no tokenizer: give token ids"):
+    with pytest.raises(TokenizerError, match="no tokenizer"):
         score(Model(small.params), "ab")
     with pytest.raises(InputError, match="give bos=False"):
         score(Model(small.params), [1, 2])

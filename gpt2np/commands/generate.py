@@ -19,8 +19,7 @@ from gpt2np.commands import add_model_options, load_model, read_text, text
 from gpt2np.completion import Generation
 from gpt2np.errors import GPT2Error, InputError
 from gpt2np.loading import Model
-from gpt2np.params import Array
-from gpt2np.sampling import Ids
+from gpt2np.params import Array, Ids
 
 BATCH = 8  # prompts of a file that are continued at a time: a weight is read once for them all
 

@@ -80,10 +80,7 @@ def _tokenizer(source: str | None) -> Tokenizer:
     path = Path(source)
     if path.name in TOKENIZER_FILES or any((path / name).is_file() for name in TOKENIZER_FILES):
         return Tokenizer.from_files(path)  # which needs no weights
-    tokenizer = load(source).tokenizer
-    if tokenizer is None:
-        raise InputError(f"{source} comes without a tokenizer")
-    return tokenizer
+    return load(source).tokenizer
 
 
 def _print_table(tokenizer: Tokenizer, ids: list[int]) -> None:

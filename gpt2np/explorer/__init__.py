@@ -25,8 +25,10 @@ def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> 
 
     Raises
     ------
+    TokenizerError
+        The model has no tokenizer.
     InputError
-        The model has no tokenizer, or the text no tokens or too many.
+        The text has no tokens, or too many.
 
     Examples
     --------

@@ -39,13 +39,13 @@ class Run:
 
     Raises
     ------
+    TokenizerError
+        The model has no tokenizer.
     InputError
-        The model has no tokenizer, or the text no tokens or too many.
+        The text has no tokens, or too many.
     """
 
     def __init__(self, model: Model, text: str) -> None:
-        if model.tokenizer is None:
-            raise InputError(f"{model.source or 'the model'} has no tokenizer to read a text with")
         self.model = model
         self.config = model.config
         self.tokenizer = model.tokenizer

@@ -14,8 +14,8 @@ from gpt2np.generation import generate
 from gpt2np.golden.files import Golden
 from gpt2np.golden.names import Array
 from gpt2np.loading import Model
-from gpt2np.model import Ids, check_ids, forward
-from gpt2np.params import Params
+from gpt2np.model import check_ids, forward
+from gpt2np.params import Ids, Params
 from gpt2np.trace import Trace
 from gpt2np.version import __version__
 
@@ -118,6 +118,4 @@ def run_model(
 def _ids(model: Model, prompt: str | Sequence[int] | Sequence[Sequence[int]]) -> Ids:
     if not isinstance(prompt, str):
         return check_ids(model.config, prompt).astype(np.int64)
-    if model.tokenizer is None:
-        raise InputError("the model has no tokenizer: give token ids, not a text")
     return check_ids(model.config, model.tokenizer.encode(prompt)).astype(np.int64)

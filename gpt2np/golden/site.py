@@ -9,8 +9,7 @@ import numpy as np
 
 from gpt2np.config import Config
 from gpt2np.golden.names import kind_and_block
-from gpt2np.model import Ids
-from gpt2np.params import Array
+from gpt2np.params import Array, Ids
 
 
 @dataclass(frozen=True)
