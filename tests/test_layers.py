@@ -89,7 +89,7 @@ def test_layer_norm_divides_by_the_width_and_adds_epsilon_inside_the_root():
 
 
 def exact_gelu(torch, x, approximate):
-    """torch's GELU, computed in float64: in float32 its erf form errs by 9 roundings on some CPUs."""
+    """torch's GELU, computed in float64: its erf form in float32 may err by 9 roundings."""
     given = torch.tensor(x)
     return torch.nn.functional.gelu(given.double(), approximate=approximate).to(given.dtype)
 
