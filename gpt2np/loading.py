@@ -14,6 +14,7 @@ from gpt2np.assets_path import assets
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
+from gpt2np.files import read_text
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Params
 from gpt2np.tokenizer import Tokenizer
@@ -237,7 +238,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
             try:
-                values = json.loads(file.read_bytes().decode("utf-8"))
+                values = json.loads(read_text(file))
             except (ValueError, RecursionError) as error:
                 raise CheckpointError(f"{file} is not JSON: {error}") from None
             if not isinstance(values, dict):
