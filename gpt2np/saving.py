@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpt2np.beside import GENERATION
 from gpt2np.checkpoints import safetensors
+from gpt2np.config import Config
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
 from gpt2np.loading import TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
+# What config.json says of the weights' file, and not of the model.
+_OWNED = ("dtype", "torch_dtype", "architectures", "auto_map", "tie_word_embeddings")
 
 
 def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = None) -> Path:
@@ -53,13 +57,14 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
-    if not model.has_tokenizer:
-        others = [name for name in TOKENIZER_FILES if (folder / name).exists()]
-        if others:
-            raise InputError(
-                f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
-                "this model has none: name another folder"
-            )
+    unsaid = () if model.has_tokenizer else TOKENIZER_FILES
+    if model.beside.generation is None:
+        unsaid = (*unsaid, GENERATION)
+    if others := [name for name in unsaid if (folder / name).exists()]:
+        raise InputError(
+            f"{folder} holds another model's {', '.join(others)}, and this model has none: "
+            "name another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name if name.startswith("lm_head") else f"transformer.{name}": array
@@ -68,12 +73,22 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     safetensors.save(folder / "model.safetensors", tensors, dtype=dtype)
     if model.has_tokenizer:
         model.tokenizer.save(folder)
+    if model.beside.generation is not None:
+        write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.
     write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
     return folder
 
 
 def _config(model: Model) -> dict[str, Any]:
-    """The config, with the id that texts begin and end with: Hugging Face's default is GPT-2's."""
-    eot = model.tokenizer.eot if model.has_tokenizer else None
-    return {**model.config.to_dict(), "bos_token_id": eot, "eos_token_id": eot}
+    """The config.json that it was read from, but for what describes the new weights' file.
+
+    Where none was read, the ids of begin and end are written: Hugging Face's default is GPT-2's.
+    """
+    ours, read = model.config.to_dict(), model.beside.config
+    if not read:
+        return ours | {"bos_token_id": model.bos, "eos_token_id": next(iter(model.eos), None)}
+    kept = {name: value for name, value in read.items() if name not in _OWNED}
+    own = {name: ours[name] for name in _OWNED if name in ours}
+    # The weights' own file may have said other sizes than the config.json beside it.
+    return ours | kept | own if Config.from_dict(ours | kept | own) == model.config else kept | ours

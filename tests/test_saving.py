@@ -139,6 +139,6 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
 
 def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     gpt2np.save(gpt2np.load(), tmp_path)
-    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+    with pytest.raises(InputError, match=r"another model's vocab\.json, merges\.txt, and"):
         gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     assert gpt2np.load(tmp_path).config == gpt2np.load().config
