@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpt2np.errors import CheckpointError, shown
+from gpt2np.files import read_text
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import END_OF_TEXT
 
@@ -68,7 +69,7 @@ class Beside:
 def read_object(file: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object."""
     try:
-        values = json.loads(file.read_bytes().decode("utf-8-sig"))
+        values = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} is not JSON: {error}") from None
     if not isinstance(values, dict):

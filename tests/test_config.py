@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt2np import CheckpointError, Config
-from gpt2np.config import PRESETS
+from gpt2np.config import BY_NAME, MODELS, PRESETS
 
 SIZES = {"vocab_size": 11, "n_ctx": 7, "n_embd": 6, "n_head": 2, "n_layer": 3}
 
@@ -32,6 +32,11 @@ def test_presets(name, L, D, H):
     assert config.head_width == 64
     rest = replace(config, n_layer=12, n_embd=768, n_head=12, n_inner=0)
     assert rest == Config()
+
+
+def test_no_two_models_have_a_name_in_common():
+    assert len(BY_NAME) == sum(len(model.names) + 1 for model in MODELS)
+    assert PRESETS.keys() <= BY_NAME.keys()
 
 
 def test_defaults_are_hugging_faces():

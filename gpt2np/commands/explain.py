@@ -11,7 +11,7 @@ from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
 from gpt2np.commands import text
-from gpt2np.config import PRESETS
+from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError
 from gpt2np.loading import Opened, inspect, load
 from gpt2np.schema import canonical_name
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m",
         "--model",
         metavar="SOURCE",
-        help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
+        help="a known model (gpt2, gpt2-xl, 355M, ...), for "
         "which no weights are needed; or a checkpoint, whose tensors are "
         "counted (gpt2). For --html, the model to run (the embedded one)",
     )
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> None:
     if args.text is not None:
         raise InputError("--text is for the page: add --html FILE")
     source = args.model or "gpt2"
-    opened = None if source in PRESETS else inspect(source)
-    config = opened.reading.params.config if opened else PRESETS[source]
+    opened = None if source in BY_NAME else inspect(source)
+    config = opened.reading.params.config if opened else BY_NAME[source].config
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
         row = account.of(find(args.component))
