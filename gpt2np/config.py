@@ -10,9 +10,8 @@ from gpt2np.errors import CheckpointError
 
 # gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
 # Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with.
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
-ERF_GELU = ("gelu",)
+# which nanoGPT trains with. layers.GELU has the functions.
+ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,10 @@ class Config:
             )
         if self.n_inner == 0:
             object.__setattr__(self, "n_inner", 4 * self.n_embd)
-        if self.activation_function not in TANH_GELU + ERF_GELU:
+        if self.activation_function not in ACTIVATIONS:
             raise CheckpointError(
                 f"config: activation_function is {self.activation_function!r}; "
-                f"GPT-2 has one of {', '.join(TANH_GELU + ERF_GELU)}"
+                f"GPT-2 has one of {', '.join(ACTIVATIONS)}"
             )
         epsilon = self.layer_norm_epsilon
         if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not epsilon >= 0:

@@ -186,9 +186,12 @@ def test_files_may_begin_with_a_byte_order_mark(tmp_path):
 
 
 def test_anothers_generation_config_is_not_left_beside_a_model_without(tmp_path):
-    gpt2np.save(gpt2np.load(folder_of(tmp_path / "one", 5)), tmp_path / "two")
-    with pytest.raises(gpt2np.InputError, match="another model's generation_config"):
-        gpt2np.save(gpt2np.load(folder_of(tmp_path / "three")), tmp_path / "two")
+    folder, new = folder_of(tmp_path / "three"), tmp_path / "two"
+    new.mkdir()
+    write(new / "generation_config.json", {"eos_token_id": 5})
+    with pytest.raises(gpt2np.InputError, match=r"holds a model already \(generation_config"):
+        gpt2np.save(gpt2np.load(folder), new)
+    assert gpt2np.load(gpt2np.save(gpt2np.load(folder), new, overwrite=True)).eos == ()
 
 
 def test_a_model_by_hand_says_what_it_is_told():

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt2np import CheckpointError, Config
-from gpt2np.config import BY_NAME, MODELS, PRESETS
+from gpt2np.config import ACTIVATIONS, BY_NAME, MODELS, PRESETS
+from gpt2np.layers import GELU
 
 SIZES = {"vocab_size": 11, "n_ctx": 7, "n_embd": 6, "n_head": 2, "n_layer": 3}
 
@@ -212,3 +213,7 @@ def test_it_does_not_change_and_can_be_a_key():
     with pytest.raises(FrozenInstanceError):
         config.n_layer = 4
     assert {config: 1}[Config(**SIZES)] == 1
+
+
+def test_every_activation_that_is_allowed_is_computed():
+    assert set(ACTIVATIONS) == set(GELU)

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--text is for the page: add --html FILE")
     source = args.model or "gpt2"
     opened = None if source in BY_NAME else inspect(source)
-    config = opened.reading.params.config if opened else BY_NAME[source].config
+    config = opened.fitted.params.config if opened else BY_NAME[source].config
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
         row = account.of(find(args.component))
@@ -138,7 +138,7 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
 
 def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     """Count what the file holds, tensor by tensor, and hold the table against it."""
-    tensors, dropped = opened.checkpoint.tensors, opened.reading.dropped
+    tensors, dropped = opened.checkpoint.tensors, opened.fitted.dropped
     others = [raw for raw in tensors if raw in dropped or canonical_name(raw) in dropped]
     counted = sum(array.size for raw, array in tensors.items() if raw not in others)
     more = counted - account.n_params
