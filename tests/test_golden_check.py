@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from checkpoint_files import debug_pass, llmc_debug_state
 from faulty_gpt2 import FaultyGPT2
-from test_golden_files import debug_state, state_of
-from weights import random_params
+from models import random_params
 
 import gpt2np
 from gpt2np import Config, Model
@@ -536,8 +536,8 @@ def test_nothing_is_not_a_number_is_nothing(golden):
 
 
 def test_an_llmc_debug_state(tmp_path, model):
-    x, y, logits, loss = state_of(model)
-    (tmp_path / "debug_state.bin").write_bytes(debug_state(x, y, logits, loss))
+    x, y, logits, loss = debug_pass(model, IDS)
+    (tmp_path / "debug_state.bin").write_bytes(llmc_debug_state(x, y, logits, loss))
     golden = record(model, x)
     assert check(tmp_path / "debug_state.bin", golden).first is None
     assert check(golden, tmp_path / "debug_state.bin").first is None

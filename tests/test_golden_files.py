@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from checkpoint_files import llmc_order
+from checkpoint_files import debug_pass, llmc_debug_state, llmc_order
 
 import gpt2np
 from gpt2np import KVCache, Trace, forward
@@ -158,32 +158,9 @@ def test_what_cannot_be_read_is_told(tmp_path):
 # llm.c's debug state, as its train_gpt2.py writes it: write_state.
 
 
-def debug_state(x, y, logits, loss, gradients=()):
-    header = np.zeros(256, "<i4")
-    header[:4] = 20240327, 2, *x.shape
-    parts = [
-        x.astype("<i4"),
-        y.astype("<i4"),
-        logits.astype("<f4"),
-        np.array([loss], "<f4"),
-        *(g.astype("<f4") for g in gradients),
-    ]
-    return header.tobytes() + b"".join(part.tobytes() for part in parts)
-
-
-def state_of(model):
-    x = np.array([IDS[:6], IDS[6:]])
-    y = np.array([IDS[1:7], [*IDS[7:], 0]])
-    logits = forward(model.params, x)
-    wide = logits.astype(np.float64)
-    logprobs = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    loss = -np.take_along_axis(logprobs, y[..., None], -1).mean()
-    return x, y, logits, loss
-
-
 def test_reads_an_llmc_debug_state(tmp_path, model):
-    x, y, logits, loss = state_of(model)
-    data = debug_state(x, y, logits, loss, [np.ones(2048)])
+    x, y, logits, loss = debug_pass(model, IDS)
+    data = llmc_debug_state(x, y, logits, loss, [np.ones(2048)])
     (tmp_path / "debug_state.bin").write_bytes(data)
     arrays = read(tmp_path / "debug_state.bin", [19, 20]).arrays
     assert list(arrays) == ["ids", "logits", "loss"]
@@ -196,7 +173,7 @@ def test_reads_an_llmc_debug_state(tmp_path, model):
 
 
 def test_a_damaged_debug_state_is_told(tmp_path, model):
-    data = debug_state(*state_of(model))
+    data = llmc_debug_state(*debug_pass(model, IDS))
     file = tmp_path / "a.bin"
     for damaged in (data[:1000], b"\0" * 2000):
         file.write_bytes(damaged)
