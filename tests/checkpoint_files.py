@@ -9,8 +9,6 @@ from functools import cache
 
 import numpy as np
 
-from gpt2np import forward
-
 # Safetensors.
 
 
@@ -260,29 +258,3 @@ def llmc_state(seed=0, **sizes):
     random = np.random.RandomState(seed)
     shapes = llmc_shapes(**sizes)
     return {key: random.randn(*shape).astype(np.float32) for key, shape in shapes.items()}
-
-
-def llmc_debug_state(x, y, logits, loss, gradients=()):
-    """What train_gpt2.py writes to compare with: a pass over x, whose targets are y."""
-    header = np.zeros(256, "<i4")
-    header[:4] = 20240327, 2, *x.shape
-    parts = [
-        x.astype("<i4"),
-        y.astype("<i4"),
-        logits.astype("<f4"),
-        np.array([loss], "<f4"),
-        *(g.astype("<f4") for g in gradients),
-    ]
-    return header.tobytes() + b"".join(part.tobytes() for part in parts)
-
-
-def debug_pass(model, ids):
-    """Such a pass over two halves of some ids: x, y, logits and loss."""
-    half = len(ids) // 2
-    x = np.array([ids[:half], ids[half:]])
-    y = np.array([ids[1 : half + 1], [*ids[half + 1 :], 0]])
-    logits = forward(model.params, x)
-    wide = logits.astype(np.float64)
-    logprobs = wide - np.log(np.exp(wide).sum(-1, keepdims=True))
-    loss = -np.take_along_axis(logprobs, y[..., None], -1).mean()
-    return x, y, logits, loss

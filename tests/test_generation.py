@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from closeness import chi_square_p
 from generating import dictate, few, reads, same
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,7 +293,6 @@ def test_logprobs_are_the_models_own():
 
 
 def test_sampled_frequencies():
-    from test_sampling import chi_square_p
 
     prompt = [0, 1, 2]
     p1 = np.exp(log_softmax(forward(letters.params, prompt)[0, -1]))
