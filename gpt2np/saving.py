@@ -7,15 +7,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpt2np.checkpoints import safetensors
+from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import TOKENIZER_FILES, Model
+from gpt2np.loading import CONFIG_FILES, TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 
 
-def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = None) -> Path:
+def save(
+    model: Model,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Write a model as a folder that Hugging Face transformers loads, and so does `load`.
 
     Parameters
@@ -24,9 +30,11 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     folder : str or path
         Made if it is not there. Gets ``config.json`` and ``model.safetensors``, and with a
         tokenizer ``vocab.json`` and ``merges.txt`` (and ``tokenizer.json`` where those do not
-        say all); files of these names are replaced.
+        say all).
     dtype : {"float32", "float16", "bfloat16"}, optional
         What the weights are rounded to, to nearest; float32 unless given.
+    overwrite : bool
+        Replace these files in a folder that holds a model, or part of one, already.
 
     Returns
     -------
@@ -38,7 +46,8 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     CheckpointError
         A weight is too large for float16.
     InputError
-        Another dtype; or a folder with a tokenizer, for a model without one.
+        Another dtype; a folder that holds a model already, without `overwrite`; a folder with a
+        tokenizer, for a model without one.
 
     Examples
     --------
@@ -60,6 +69,11 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
                 f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
                 "this model has none: name another folder"
             )
+    if not overwrite and (there := _model_files(folder)):
+        raise InputError(
+            f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
+            "it by overwrite=True (convert: --force)"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name if name.startswith("lm_head") else f"transformer.{name}": array
@@ -71,6 +85,16 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     # Last: a folder without it is no model, so one that is half written is never taken for one.
     write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
     return folder
+
+
+def _model_files(folder: Path) -> list[str]:
+    """The files in a folder that are a model's, whatever its format."""
+    names = {*CONFIG_FILES, *TOKENIZER_FILES, *USUAL}
+    return sorted(
+        file.name
+        for file in (folder.iterdir() if folder.is_dir() else ())
+        if file.name in names or file.suffix in SUFFIXES
+    )
 
 
 def _config(model: Model) -> dict[str, Any]:
