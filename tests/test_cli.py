@@ -29,7 +29,8 @@ TOKENIZER = Tokenizer.gpt2()
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """A tiny model with a context long enough to interrupt."""
-    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=50_000, n_embd=8, n_layer=1)
+    path = tmp_path_factory.mktemp("model")
+    return saved_model(path, TOKENIZER, n_ctx=50_000, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")

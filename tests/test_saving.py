@@ -140,9 +140,12 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
 
 def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     gpt2np.save(gpt2np.load(), tmp_path)
-    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+    with pytest.raises(InputError, match=r"holds a model already .*merges\.txt, .*vocab\.json"):
         gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     assert gpt2np.load(tmp_path).config == gpt2np.load().config
+    gpt2np.save(model_of(CONFIGS["as published"]), tmp_path, overwrite=True)
+    assert not gpt2np.load(tmp_path).has_tokenizer
+    assert not [*tmp_path.glob("*.txt"), *tmp_path.glob("vocab*")]
 
 
 @pytest.mark.parametrize("name", ["config.json", "merges.txt", "checkpoint", "mine.pt", "a.index"])
