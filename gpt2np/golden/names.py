@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from operator import mul
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gpt2np.schema import canonical_name
+from gpt2np.config import Config
+from gpt2np.dumps import AnyArray
+from gpt2np.schema import canonical_name, sizes
 from gpt2np.trace import POINTS
-
-Array = npt.NDArray[Any]
 
 # Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
 # of its own, but what others record instead.
@@ -59,7 +57,8 @@ ALIASES = {
 
 NOT_ACTIVATIONS = (".weight", ".bias", "past.keys", "past.values")
 
-_BLOCK = re.compile(r"^(h|blocks)\.(\d+)")
+_BLOCK = re.compile(r"^(h|blocks)\.([0-9]{1,4})(?![0-9])")
+MAX_NAME = 200  # characters
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
@@ -86,6 +85,8 @@ def point_of(name: str) -> str | None:
     >>> point_of("transformer.h.3.mlp"), point_of("blocks.3.hook_resid_pre"), point_of("mask")
     ('h.3.mlp.c_proj', 'h.2', None)
     """
+    if len(name) > MAX_NAME:
+        return None
     kind, i = kind_and_block(canonical_name(name.replace("/", ".")))
     if kind == "blocks.{i}.hook_resid_pre":
         return f"h.{i - 1}" if i else "embed"
@@ -93,9 +94,9 @@ def point_of(name: str) -> str | None:
     return kind.format(i=i) if kind in _RANK else None
 
 
-def by_point(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+def by_point(arrays: Mapping[str, AnyArray]) -> tuple[dict[str, AnyArray], list[str]]:
     """Give arrays under the names of their points, and the names that stand for none known."""
-    points: dict[str, Array] = {}
+    points: dict[str, AnyArray] = {}
     others = []
     for name, array in arrays.items():
         point = point_of(name)
@@ -104,12 +105,26 @@ def by_point(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
         elif not name.endswith(NOT_ACTIVATIONS):
             others.append(name)
     wte, wpe = points.get("wte"), points.get("wpe")
-    if wte is not None and wpe is not None and wte.shape[-2:] == wpe.shape[-2:]:
+    # wpe may be there once for all sequences.
+    once = wte is not None and wpe is not None and wpe.shape == (1, *wte.shape[1:])
+    if wte is not None and wpe is not None and (once or wpe.shape == wte.shape[-wpe.ndim :]):
         points.setdefault("embed", wte + wpe)
     return points, others
 
 
-def fitted(point: str, mine: Array, theirs: Array) -> tuple[Array, Array]:
+def shape_of(point: str, config: Config, B: int, T: int, S: int) -> tuple[int, ...]:
+    """Give the shape of an activation of T positions that see S.
+
+    >>> shape_of("h.0.attn.scores", Config(), 1, 2, 5)
+    (1, 12, 2, 5)
+    """
+    H, D = config.n_head, config.n_embd
+    by_symbol = {"B": B, "H": H, "T": T, "S": S, "K": D // H} | sizes(config)
+    kind, _ = kind_and_block(point)
+    return tuple(by_symbol[symbol] for symbol in POINTS.get(kind, "B T D").split())
+
+
+def fitted(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Cut or repeat what one program computes more of than another: positions, the vocabulary's
     padding, position embeddings of every sequence."""
     if point == "logits" and mine.ndim and theirs.ndim:
@@ -125,7 +140,7 @@ def fitted(point: str, mine: Array, theirs: Array) -> tuple[Array, Array]:
     return mine, theirs
 
 
-def arrangements(mine: Array, theirs: Array) -> Iterator[Array]:
+def arrangements(mine: AnyArray, theirs: AnyArray) -> Iterator[AnyArray]:
     """Give my array in the shape of the other, in each way in which it can be meant.
 
     Axes of 1 may be there or not, neighbouring axes be one, and heads stand before or after
@@ -142,7 +157,7 @@ def arrangements(mine: Array, theirs: Array) -> Iterator[Array]:
                 yield turned.reshape(theirs.shape)
 
 
-def _orders(array: Array) -> list[tuple[int, ...]]:
+def _orders(array: AnyArray) -> list[tuple[int, ...]]:
     return [(0, 1, 2, 3), (0, 2, 1, 3)] if array.ndim == 4 else [tuple(range(array.ndim))]
 
 
