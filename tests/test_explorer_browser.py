@@ -450,7 +450,7 @@ def test_keyboard(page, tokens):
     assert page.locator("#tokenizer .sheet").is_visible()
     page.locator("#temperature").focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator("#temperature-value").text_content() == "1.05"
+    assert said(page, "temperature-value") == "1.05"
     page.locator("#draw").focus()
     page.keyboard.press("Space")
     assert "p = " in page.locator("#drawn").text_content()
