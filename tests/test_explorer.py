@@ -314,8 +314,8 @@ def test_stream(root, model, trace):
         assert header[1:] == list(points)
         for row, of_token in zip(rows, values.T, strict=True):
             for cell, value in zip(row[1:], of_token, strict=True):
-                tiny = abs(value) < 1e-3 and abs(float(plain(cell)) - value) < 2e-7
-                assert tiny or close(cell, value)
+                # Means are sums in which most cancels: they are as exact as float32 makes them.
+                assert any(close(cell, value + error) for error in (0, 2e-7, -2e-7))
 
 
 def test_layer_norms_read_the_stream(root, model, trace):
