@@ -22,11 +22,11 @@ from gpt2np.completion import Completion, Generation
 from gpt2np.errors import ContextError, InputError
 from gpt2np.loading import Model
 from gpt2np.lookup import continue_with_lookup
-from gpt2np.model import Probe
 from gpt2np.params import Array, Ids
 from gpt2np.prompts import Prompt, parse_prompts
 from gpt2np.reading import Reader
 from gpt2np.sampling import Sampling
+from gpt2np.trace import Probe
 
 Processor: TypeAlias = Callable[[Ids, Array], Array]
 

@@ -17,7 +17,7 @@ from gpt2np.checkpoints import Checkpoint, open_checkpoint
 from gpt2np.checkpoints.base import release
 from gpt2np.config import PRESETS, Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
-from gpt2np.params import Array, Params
+from gpt2np.params import Array, Immutable, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 from gpt2np.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model:
+class Model(Immutable):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -44,13 +44,6 @@ class Model:
         What the error says where a tokenizer is needed, and there is none.
     """
 
-    __slots__ = ("_tokenizer", "_why_no_tokenizer", "params", "source")
-
-    params: Params
-    source: str | None
-    _tokenizer: Tokenizer | None
-    _why_no_tokenizer: str
-
     def __init__(
         self,
         params: Params,
@@ -59,19 +52,10 @@ class Model:
         *,
         why_no_tokenizer: str = "it was made without one",
     ) -> None:
-        for name, value in (
-            ("params", params),
-            ("_tokenizer", tokenizer),
-            ("source", source),
-            ("_why_no_tokenizer", why_no_tokenizer),
-        ):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be set; see Model.replace")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be deleted")
+        self.params = params
+        self.source = source
+        self._tokenizer = tokenizer
+        self._why_no_tokenizer = why_no_tokenizer
 
     @property
     def config(self) -> Config:
@@ -135,12 +119,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
-
-    def __copy__(self) -> Model:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Model:
-        return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:

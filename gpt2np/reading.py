@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpt2np.cache import KVCache
-from gpt2np.model import Probe, hidden, unembed
+from gpt2np.model import LAST, hidden, unembed
 from gpt2np.params import Array, Ids, Params
 from gpt2np.sampling import mask_from
+from gpt2np.trace import Probe
 
 GROUP = 1024  # positions of a rectangle of prompts that are read at a time
 
@@ -29,7 +30,7 @@ class Reader:
 
     def last(self, ids: Ids, cache: KVCache) -> Array:  # [B, T] -> [B, V]
         """Read as above; give the logits after the last one alone."""
-        return self._logits(hidden(self.params, ids, cache, self.probe, last_only=True))[:, 0]
+        return self._logits(hidden(self.params, ids, cache, self.probe, LAST))[:, 0]
 
     def _logits(self, x: Array) -> Array:
         logits = unembed(self.params, x, self.probe)
