@@ -63,9 +63,8 @@ def by_queries(attention: Attention) -> Attention:
             return attention(q, k, v, scale)
         if not k[0, 0].flags.c_contiguous:  # cut out of c_attn's rows, from where BLAS is slower
             k, v = k.copy(), v.copy()
-        z: Array = np.empty((B, T, H, K), q.dtype).swapaxes(
-            1, 2
-        )  # so that merging heads copies nothing
+        # In the order in which the heads are merged, so that merging them copies nothing.
+        z: Array = np.empty((B, T, H, K), q.dtype).swapaxes(1, 2)
         n = max(1, SCORE_BLOCK // (min(T, QUERY_BLOCK) * S))
         for b, heads in [(b, slice(h, h + n)) for b in range(B) for h in range(0, H, n)]:
             for start in range(0, T, QUERY_BLOCK):

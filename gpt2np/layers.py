@@ -160,7 +160,8 @@ def relu(x: Array) -> Array:  # [..., F] -> [..., F]
     return y
 
 
-# By the names that Hugging Face's config.json gives them.
+# By the names that Hugging Face's config.json gives them; its own functions are in transformers'
+# activations.py.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_new":          gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
