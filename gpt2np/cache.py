@@ -60,10 +60,8 @@ class KVCache:
             )
         config = params.config
         batch_size = as_integer("batch_size", batch_size, 1)
-        if capacity is None:
-            capacity = config.n_ctx
-        capacity = as_integer("capacity", capacity, 1)
-        if capacity > config.n_ctx:
+        capacity = config.n_ctx if capacity is None else as_integer("capacity", capacity)
+        if not 1 <= capacity <= config.n_ctx:
             raise ContextError(
                 f"capacity is {capacity}; a cache for this model has 1 to {config.n_ctx} positions"
             )
@@ -159,10 +157,10 @@ class KVCache:
     def truncate(self, length: int | npt.NDArray[Any]) -> None:
         """Forget the positions from ``length`` on (one number for all, or one per sequence)."""
         each = length if isinstance(length, list | tuple | np.ndarray) else [length]
-        whole = np.array([as_integer("length", n, 0) for n in np.ravel(each).tolist()], np.intp)
+        whole = np.array([as_integer("length", n) for n in np.ravel(each).tolist()], np.intp)
         if whole.size not in (1, self.batch_size):
             raise InputError(f"{whole.size} lengths for a cache of {self.batch_size} sequences")
-        if (whole > self.lengths).any():
+        if (whole < 0).any() or (whole > self.lengths).any():
             raise ContextError(f"cannot cut to {length} a cache that holds {self.lengths.tolist()}")
         self.lengths = np.broadcast_to(whole, self.lengths.shape).copy()
 
