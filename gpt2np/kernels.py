@@ -143,8 +143,9 @@ def erf(x: Array) -> Array:
 
     Examples
     --------
-    >>> bool(np.abs(erf(np.array([-np.inf, 0.0, 0.5])) - [-1.0, 0.0, math.erf(0.5)]).max() < 4e-16)
-    True
+    >>> import math
+    >>> (erf(np.array([-np.inf, 0.0, 0.5])) - [-1.0, 0.0, math.erf(0.5)]).round(15)
+    array([0., 0., 0.])
     """
     a = np.minimum(np.abs(x), 6.0)
     t = 1.0 / (1.0 + 0.5 * a)

@@ -198,7 +198,8 @@ def position_ids(params: Params, ids: Ids, cache: KVCache | None) -> Ids:
         return cache.lengths[:, None] + np.arange(T)
     if params.config.n_ctx < T:
         raise ContextError(
-            f"{T} positions are more than the model's context of {params.config.n_ctx}"
+            f"0 cached and {T} new positions make {T}, "
+            f"but the model's context is {params.config.n_ctx}"
         )
     return np.arange(T)[None]
 

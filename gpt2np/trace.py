@@ -86,10 +86,12 @@ def _replacement(path: str, given: object, array: Array) -> Array:
         new = np.asarray(given)
     except ValueError:  # lists of different lengths
         new = np.array(None)
-    if new.shape != array.shape or new.dtype.kind not in "fiu":
+    if new.dtype.kind not in "fiu":
+        raise InputError(f"the probe returned no numbers for {path}: {shown(given)}")
+    if new.shape != array.shape:
         raise InputError(
-            f"the probe must return an array of numbers of shape {list(array.shape)} for {path}, "
-            f"not one of shape {list(new.shape)} and dtype {new.dtype}: {shown(given)}"
+            f"the probe returned an array of shape {list(new.shape)} for {path}, "
+            f"which has {list(array.shape)}"
         )
     return new.astype(array.dtype, copy=False)
 

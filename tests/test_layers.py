@@ -276,8 +276,8 @@ def test_nothing_of_the_future_reaches_a_query(T):
     before = layers.attention(q, k, v, 0.5)
     k[:, :, -1], v[:, :, -1] = 1e4, -1e4
     after = layers.attention(q, k, v, 0.5)
-    assert np.array_equal(before[:, :-1], after[:, :-1])
-    assert not np.array_equal(before[:, -1], after[:, -1])
+    assert np.array_equal(before[:, :, :-1], after[:, :, :-1])
+    assert not np.array_equal(before[:, :, -1], after[:, :, -1])
 
 
 def test_attention_with_huge_scores(torch):
