@@ -9,7 +9,7 @@ from weights import near, random_params
 import gpt2np
 from gpt2np import Config, KVCache, Model, Params, Trace, forward
 from gpt2np.errors import InputError
-from gpt2np.golden import read
+from gpt2np.golden import Golden
 from gpt2np.trace import POINTS, point_names
 
 CONFIG = Config(vocab_size=31, n_ctx=24, n_embd=24, n_head=3, n_layer=3, n_inner=20)
@@ -104,7 +104,7 @@ def test_saves(tmp_path, name, dtype):
     trace = Trace()
     forward(random_params(CONFIG, 7, dtype), IDS, probe=trace)
     trace.save(tmp_path / name)
-    again = read(tmp_path / name).arrays
+    again = Golden.load(tmp_path / name).arrays
     assert again.keys() == trace.keys()
     for point, array in trace.items():
         np.testing.assert_array_equal(again[point], array, strict=True)
