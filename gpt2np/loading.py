@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.assets_path import assets
+from gpt2np.beside import Beside, read_object
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
-from gpt2np.files import read_text
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
@@ -40,6 +39,8 @@ class Model(Immutable):
         What was loaded; None for a model put together by hand, which pickles whole.
     why_no_tokenizer : str
         What the error says where a tokenizer is needed, and there is none.
+    beside : Beside, optional
+        What its folder says beside the weights, for `save` to say again.
     """
 
     def __init__(
@@ -49,11 +50,16 @@ class Model(Immutable):
         source: str | None = None,
         *,
         why_no_tokenizer: str = "it was made without one",
+        beside: Beside | None = None,
     ) -> None:
         self.params = params
         self.source = source
         self._tokenizer = tokenizer
         self._why_no_tokenizer = why_no_tokenizer
+        V = params.config.vocab_size
+        self.beside = beside or Beside()
+        self._begins = self.beside.boundary("bos_token_id", tokenizer, V)
+        self._ends = self.beside.boundary("eos_token_id", tokenizer, V)
 
     @property
     def config(self) -> Config:
@@ -76,14 +82,17 @@ class Model(Immutable):
 
     @property
     def bos(self) -> int | None:
-        """The id that a text begins with, if there is one."""
-        eot = self._tokenizer.eot if self._tokenizer is not None else None
-        return eot if eot is not None and eot < self.config.vocab_size else None
+        """The id that texts begin with, if there is one.
+
+        It is generation_config.json's bos_token_id; without that file config.json's; where
+        neither has one, the tokenizer's <|endoftext|>. `gpt2np info` says which it is.
+        """
+        return self._begins.ids[0] if self._begins.ids else None
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """The ids that end a text."""
-        return () if self.bos is None else (self.bos,)
+        """The ids that end a text, by the same rule from eos_token_id."""
+        return self._ends.ids
 
     def replace(self, arrays: Mapping[str, Array]) -> Model:
         """Give a model with some of its weights replaced, and the rest as they are.
@@ -113,15 +122,19 @@ class Model(Immutable):
         (False, None)
         """
         params = Params(self.config, {**self.params, **arrays})
-        return Model(params, self._tokenizer, why_no_tokenizer=self._why_no_tokenizer)
+        return _by_hand(params, self._tokenizer, self._why_no_tokenizer, self.beside)
 
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
-            return Model, (self.params, self._tokenizer)
+            return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
         return _load_again, (self.source, str(self.params.dtype))
+
+
+def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
+    return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
 def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
@@ -157,7 +170,7 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     (4, 128)
     """
     opened = inspect(source, dtype=dtype)
-    return Model(opened.fitted.params, opened.tokenizer, opened.name)
+    return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
@@ -185,6 +198,7 @@ class Opened:
     checkpoint: Checkpoint
     fitted: Fitted
     tokenizer: Tokenizer | None
+    beside: Beside
 
 
 def inspect(
@@ -197,7 +211,8 @@ def inspect(
     checkpoint = open_checkpoint(path, verify=verify)
     folder = checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    return Opened(name, checkpoint, fitted, _tokenizer(folder, fitted.params.config))
+    tokenizer = _tokenizer(folder, fitted.params.config)
+    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
@@ -215,12 +230,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            try:
-                values = json.loads(read_text(file))
-            except (ValueError, RecursionError) as error:
-                raise CheckpointError(f"{file} is not JSON: {error}") from None
-            if not isinstance(values, dict):
-                raise CheckpointError(f"{file} does not hold a JSON object")
+            values = read_object(file)
             try:
                 return Config.from_dict(values)
             except CheckpointError as error:

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
     """A tiny model with a context long enough to interrupt."""
     path = tmp_path_factory.mktemp("model")
     config = Config(n_ctx=50_000, n_embd=8, n_head=2, n_layer=1)
-    gpt2np.save(gpt2np.Model(Params.random(config)), path)
+    gpt2np.save(gpt2np.Model(Params.random(config), gpt2np.Tokenizer.gpt2()), path)
     return str(path)
 
 

@@ -90,7 +90,7 @@ def test_saving_over_the_files_that_are_mapped(tmp_path):
     gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     model = gpt2np.load(tmp_path)
     before = gpt2np.forward(model.params, IDS)
-    gpt2np.save(model, tmp_path, dtype="float16")
+    gpt2np.save(model, tmp_path, dtype="float16", overwrite=True)
     assert np.array_equal(gpt2np.forward(model.params, IDS), before)
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 
@@ -139,6 +139,21 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
 
 def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     gpt2np.save(gpt2np.load(), tmp_path)
-    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+    with pytest.raises(InputError, match=r"holds a model already .*merges\.txt, .*vocab\.json"):
         gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     assert gpt2np.load(tmp_path).config == gpt2np.load().config
+    gpt2np.save(model_of(CONFIGS["as published"]), tmp_path, overwrite=True)
+    assert not gpt2np.load(tmp_path).has_tokenizer
+    assert not [*tmp_path.glob("*.txt"), *tmp_path.glob("vocab*")]
+
+
+@pytest.mark.parametrize("name", ["config.json", "merges.txt", "checkpoint", "mine.pt", "a.index"])
+def test_a_model_is_replaced_only_if_asked(tmp_path, name):
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match=f"holds a model already .{name}.: .*overwrite=True"):
+        gpt2np.save(gpt2np.load(), tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {name, "README.md"}
+    gpt2np.save(gpt2np.load(), tmp_path, overwrite=True)
+    assert gpt2np.load(tmp_path / "model.safetensors").config == gpt2np.load().config
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
