@@ -8,10 +8,10 @@ from test_generation import N_CTX, dictate, few, letters, lively, prompts, reads
 from test_sampling import chi_square_p
 
 from gpt2np import Config, Model, Params, forward
-from gpt2np import lookup as lookup_module
 from gpt2np.generation import generate, stream
+from gpt2np.generation import lookup as lookup_module
+from gpt2np.generation.lookup import Credit, draft
 from gpt2np.layers import log_softmax
-from gpt2np.lookup import Credit, draft
 from gpt2np.sampling import Sampling
 
 
