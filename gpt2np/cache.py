@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.errors import ContextError, InputError, as_integer, shown
-from gpt2np.params import Array, Ids, Params
+from gpt2np.errors import ContextError, InputError, as_integer
+from gpt2np.params import Array, Ids, Params, as_params
 
 
 class KVCache:
@@ -53,12 +53,7 @@ class KVCache:
     """
 
     def __init__(self, params: Params, batch_size: int = 1, capacity: int | None = None) -> None:
-        if not isinstance(params, Params):
-            raise InputError(
-                f"a cache is made for weights, not for {shown(params)}: "
-                "write gpt2np.KVCache(model.params)"
-            )
-        config = params.config
+        config = as_params(params).config
         batch_size = as_integer("batch_size", batch_size, 1)
         capacity = config.n_ctx if capacity is None else as_integer("capacity", capacity)
         if not 1 <= capacity <= config.n_ctx:

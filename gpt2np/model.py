@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from gpt2np.cache import KVCache
 from gpt2np.config import Config
-from gpt2np.errors import ContextError, InputError, shown
+from gpt2np.errors import ContextError, InputError
 from gpt2np.kernels import joined, product
 from gpt2np.layers import (
     ACTIVATIONS,
@@ -35,7 +35,7 @@ from gpt2np.layers import (
     softmax,
     split_heads,
 )
-from gpt2np.params import MLP, Array, Attention, Block, Ids, Params
+from gpt2np.params import MLP, Array, Attention, Block, Ids, Params, as_params
 from gpt2np.trace import Probe, Tap
 
 TokenIds: TypeAlias = npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
@@ -92,12 +92,7 @@ def forward(
     Radford et al., "Language Models are Unsupervised Multitask Learners", 2019;
     openai/gpt-2 @ 9b63575, src/model.py, ``model``.
     """
-    if not isinstance(params, Params):
-        raise InputError(
-            f"forward takes the weights first, not {shown(params)}: "
-            "write gpt2np.forward(model.params, ids)"
-        )
-    ids = check_ids(params.config, token_ids)
+    ids = check_ids(as_params(params).config, token_ids)
     x = hidden(params, ids, cache, probe, LAST if last_only else EVERY)
     return unembed(params, x, probe)
 
@@ -206,6 +201,8 @@ def position_ids(params: Params, ids: Ids, cache: KVCache | None) -> Ids:
 
 def check_ids(config: Config, token_ids: TokenIds) -> Ids:
     """Give token ids as an int array [B, T], or say what is wrong with them."""
+    if isinstance(token_ids, str):
+        raise InputError("ids are wanted, not a text: give model.tokenizer.encode(text)")
     try:
         ids = np.asarray(token_ids)
     except ValueError:

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from huggingface import hf_model, torch, transformers
-from weights import random_params
+from models import random_params
 
 import gpt2np
 from gpt2np.beside import Beside

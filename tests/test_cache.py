@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from closeness import near
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weights import near, random_params
+from models import random_params
 
 from gpt2np import (
     Config,
