@@ -9,10 +9,12 @@ from gpt2np.explorer.run import Run
 from gpt2np.files import write_text
 from gpt2np.loading import Model
 
-TEXT = "But, soft! what light through yonder window breaks?"
+TEXT = "To be, or not to be: that is the"
 
 
-def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> None:
+def write_page(
+    path: str | os.PathLike[str], model: Model, text: str = TEXT, *, vectors: str | None = None
+) -> None:
     """Run a model on a text, and write the page that shows the run.
 
     Parameters
@@ -22,6 +24,8 @@ def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> 
     model : Model
     text : str
         1 to 64 tokens.
+    vectors : "all" or "last", optional
+        Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
 
     Raises
     ------
@@ -38,4 +42,4 @@ def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> 
     ...     os.listdir(folder)
     ['page.html']
     """
-    write_text(path, page(Run(model, text)))
+    write_text(path, page(Run(model, text), vectors))
