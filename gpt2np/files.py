@@ -185,6 +185,7 @@ def lock_holder(descriptor: int) -> str:
 
 def check_output(
     path: str | os.PathLike[str],
+    how: str,
     *,
     read: Iterable[str | os.PathLike[str]],
     own: re.Pattern[bytes] | None = None,
@@ -196,6 +197,8 @@ def check_output(
     ----------
     path : str or path
         What is to be written.
+    how : str
+        How it was given, for the message.
     read : iterable of str or path
         Files and folders that are read meanwhile: no output may be one of them or lie in one.
     own : re.Pattern of bytes, optional
@@ -208,20 +211,19 @@ def check_output(
     InputError
         The output would destroy something; it says what to do.
     """
-    path = Path(path)
     target = Path(os.path.realpath(path))
     for source in read:
         if os.path.isdir(source) and target.is_relative_to(os.path.realpath(source)):
-            raise InputError(f"{path} lies in {source}, which is read: write it somewhere else")
+            raise InputError(f"{path} lies in {source}, which is read: give another {how}")
         if target.exists() and os.path.exists(source) and os.path.samefile(source, target):
-            raise InputError(f"{path} is one of the files that are read: write to another")
+            raise InputError(f"{path} is one of the files to read: give another {how}")
     if force or not target.is_file():
         return
     with target.open("rb") as file:
         beginning = file.read(1024)
     if beginning and not (own and own.match(beginning)):
         raise InputError(
-            f"{path} is there already, and not as this command writes it: write to another, or "
+            f"{path} is there already, and not as this command writes it: give another {how}, or "
             "replace it by --force"
         )
 
@@ -244,9 +246,14 @@ def _create_beside(path: Path, mode: int) -> tuple[int, Path]:
             continue
         except OSError as error:  # of a name that nobody knows
             raise OSError(error.errno, error.strerror, str(path)) from None
-        # Another run may have taken it for a leftover before it was locked.
-        if WINDOWS or (try_lock(descriptor) is not False and _is_at(descriptor, fresh)):
-            return descriptor, fresh
+        try:
+            # Another run may have taken it for a leftover before it was locked.
+            if WINDOWS or (try_lock(descriptor) is not False and _is_at(descriptor, fresh)):
+                return descriptor, fresh
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 

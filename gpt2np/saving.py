@@ -69,7 +69,7 @@ def save(
                 f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
                 "this model has none: name another folder"
             )
-    if not overwrite and (there := _model_files(folder)):
+    if not overwrite and (there := model_files(folder)):
         raise InputError(
             f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
             "it by overwrite=True (convert: --force)"
@@ -87,7 +87,7 @@ def save(
     return folder
 
 
-def _model_files(folder: Path) -> list[str]:
+def model_files(folder: Path) -> list[str]:
     """The files in a folder that are a model's, whatever its format."""
     names = {*CONFIG_FILES, *TOKENIZER_FILES, *USUAL}
     return sorted(
