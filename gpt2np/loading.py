@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.assets_path import assets
+from gpt2np.beside import Beside, Boundary, read_object
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
-from gpt2np.files import read_text
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Params
 from gpt2np.tokenizer import Tokenizer
@@ -40,14 +39,27 @@ class Model:
         What was loaded; None for a model put together by hand, which pickles whole.
     why_no_tokenizer : str
         What the error says where a tokenizer is needed, and there is none.
+    beside : Beside, optional
+        What its folder says beside the weights, for `save` to say again.
     """
 
-    __slots__ = ("_tokenizer", "_why_no_tokenizer", "params", "source")
+    __slots__ = (
+        "_begins",
+        "_ends",
+        "_tokenizer",
+        "_why_no_tokenizer",
+        "beside",
+        "params",
+        "source",
+    )
 
     params: Params
     source: str | None
+    beside: Beside
     _tokenizer: Tokenizer | None
     _why_no_tokenizer: str
+    _begins: Boundary
+    _ends: Boundary
 
     def __init__(
         self,
@@ -56,12 +68,18 @@ class Model:
         source: str | None = None,
         *,
         why_no_tokenizer: str = "it was made without one",
+        beside: Beside | None = None,
     ) -> None:
+        beside = beside or Beside()
+        V = params.config.vocab_size
         for name, value in (
             ("params", params),
             ("_tokenizer", tokenizer),
             ("source", source),
             ("_why_no_tokenizer", why_no_tokenizer),
+            ("beside", beside),
+            ("_begins", beside.boundary("bos_token_id", tokenizer, V)),
+            ("_ends", beside.boundary("eos_token_id", tokenizer, V)),
         ):
             object.__setattr__(self, name, value)
 
@@ -92,14 +110,17 @@ class Model:
 
     @property
     def bos(self) -> int | None:
-        """The id that a text begins with, if there is one."""
-        eot = self._tokenizer.eot if self._tokenizer is not None else None
-        return eot if eot is not None and eot < self.config.vocab_size else None
+        """The id that texts begin with, if there is one.
+
+        It is generation_config.json's bos_token_id; without that file config.json's; where
+        neither has one, the tokenizer's <|endoftext|>. `gpt2np info` says which it is.
+        """
+        return self._begins.ids[0] if self._begins.ids else None
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """The ids that end a text."""
-        return () if self.bos is None else (self.bos,)
+        """The ids that end a text, by the same rule from eos_token_id."""
+        return self._ends.ids
 
     def replace(self, arrays: Mapping[str, Array]) -> Model:
         """Give a model with some of its weights replaced, and the rest as they are.
@@ -129,7 +150,7 @@ class Model:
         (False, None)
         """
         params = Params(self.config, {**self.params, **arrays})
-        return Model(params, self._tokenizer, why_no_tokenizer=self._why_no_tokenizer)
+        return _by_hand(params, self._tokenizer, self._why_no_tokenizer, self.beside)
 
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
@@ -142,8 +163,12 @@ class Model:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
-            return Model, (self.params, self._tokenizer)
+            return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
         return _load_again, (self.source, str(self.params.dtype))
+
+
+def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
+    return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
 def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
@@ -179,7 +204,7 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     (4, 128)
     """
     opened = inspect(source, dtype=dtype)
-    return Model(opened.fitted.params, opened.tokenizer, opened.name)
+    return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
@@ -207,6 +232,7 @@ class Opened:
     checkpoint: Checkpoint
     fitted: Fitted
     tokenizer: Tokenizer | None
+    beside: Beside
 
 
 def inspect(
@@ -219,7 +245,8 @@ def inspect(
     checkpoint = open_checkpoint(path, verify=verify)
     folder = checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    return Opened(name, checkpoint, fitted, _tokenizer(folder, fitted.params.config))
+    tokenizer = _tokenizer(folder, fitted.params.config)
+    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
@@ -237,12 +264,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            try:
-                values = json.loads(read_text(file))
-            except (ValueError, RecursionError) as error:
-                raise CheckpointError(f"{file} is not JSON: {error}") from None
-            if not isinstance(values, dict):
-                raise CheckpointError(f"{file} does not hold a JSON object")
+            values = read_object(file)
             try:
                 return Config.from_dict(values)
             except CheckpointError as error:

@@ -51,6 +51,9 @@ class Tokenizer:
         The number of ids, which are 0 to n_vocab - 1.
     eot : int or None
         The id of ``<|endoftext|>``, which stands between documents.
+    begins_with : int or None
+        The id that its files ask for before every text (``add_bos_token``), which nearly none
+        do: `generate` and `score` put it there once, `encode` adds nothing.
 
     Examples
     --------
@@ -78,6 +81,7 @@ class Tokenizer:
 
         self.n_vocab = len(vocabulary.ids) + len(added.keys() - vocabulary.ids.keys())
         self.eot = added[END_OF_TEXT][0] if END_OF_TEXT in added else None
+        self.begins_with: int | None = None
 
     @staticmethod
     @cache

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from closeness import near
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weights import near, random_params
+from models import random_params
 
 from gpt2np import Config, ContextError, InputError, KVCache, forward
 

@@ -9,8 +9,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from closeness import chi_square_p
+from generating import dictate, few, reads, same
+from hypothesis import given
 from hypothesis import strategies as st
+from models import LETTERS, SMALL, bare, letters, random_model
 from shared import SHARED, needs_shared
 
 import gpt2np
@@ -30,37 +33,7 @@ from gpt2np import (
 from gpt2np.generation import generate, stream
 from gpt2np.layers import log_softmax
 
-N_CTX = 32
-few = settings(max_examples=25, deadline=None)
-
-
-def lively(params):
-    """Widen the matrices, so that what is generated depends on all that came before."""
-    wider = {k: a if a.ndim == 1 else a * params.dtype.type(12) for k, a in params.items()}
-    return Params(params.config, wider)
-
-
-class Letters:
-    """A tokenizer of eleven letters and $, the end of text."""
-
-    tokens = "abcdefghijk$"
-    n_vocab, eot = 12, 11
-
-    def encode(self, text):
-        return [self.tokens.index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(self.tokens[id] for id in ids)
-
-    def token_bytes(self, id):
-        return self.tokens[id].encode()
-
-
-LETTERS = Letters()
-SIZES = {"n_ctx": N_CTX, "n_embd": 16, "n_head": 2, "n_layer": 2}
-# In float64, so that no tie is left to chance.
-letters = Model(lively(Params.random(Config(12, **SIZES), 3, np.float64)), LETTERS)
-bare = Model(letters.params)  # no tokenizer: ids only
+N_CTX = SMALL["n_ctx"]
 
 
 @pytest.fixture(scope="module")
@@ -68,50 +41,13 @@ def octets(tmp_path_factory):
     """A model whose tokens are the 256 bytes and the end of text: few of its texts are UTF-8."""
     file = tmp_path_factory.mktemp("bytes") / "vocab.bpe"
     file.write_text("#version: 0.2\n", encoding="utf-8")
-    return Model(lively(Params.random(Config(257, **SIZES), 4)), Tokenizer.from_files(file))
+    return random_model(Tokenizer.from_files(file), seed=4)
 
 
 @pytest.fixture(scope="module")
 def words():
     """GPT-2's own vocabulary on a model that is next to none."""
-    return Model(Params.random(Config(50257, 64, 4, 1, 1)), Tokenizer.gpt2())
-
-
-def dictate(tokens, n_prompt):
-    """A processor that leaves one token at a time, these in turn."""
-
-    def processor(ids, logits):
-        row = np.full_like(logits, -np.inf)
-        row[tokens[len(ids) - n_prompt]] = 0
-        return row
-
-    return processor
-
-
-def reads(monkeypatch):
-    """The shapes [B, T] of all that the model reads from now on."""
-    shapes, hidden = [], reading.hidden
-    monkeypatch.setattr(
-        reading,
-        "hidden",
-        lambda params, ids, *rest, **options: (
-            shapes.append(ids.shape),
-            hidden(params, ids, *rest, **options),
-        )[1],
-    )
-    return shapes
-
-
-def same(a, b):
-    """Equal, log-probabilities up to rounding."""
-    assert (a.ids, a.text, a.prompt_ids, a.finish_reason) == (
-        b.ids,
-        b.text,
-        b.prompt_ids,
-        b.finish_reason,
-    )
-    assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
-    return True
+    return random_model(Tokenizer.gpt2(), n_ctx=64, n_embd=4, n_head=1, n_layer=1)
 
 
 # Settings of every kind, those that draw and those that do not.
@@ -231,7 +167,7 @@ def test_a_stream_is_what_generate_gives(prompt, n, kwargs):
 
 
 def test_long_prompts_beside_short_ones():
-    model = Model(lively(Params.random(Config(12, 600, 16, 2, 1), 5, np.float64)), LETTERS)
+    model = random_model(LETTERS, seed=5, dtype=np.float64, n_ctx=600, n_layer=1)
     rng = np.random.default_rng(0)
     batch = [rng.integers(0, 12, n).tolist() for n in (1, 590, 3, 300, 2, 310, 590, 1, 40)]
     together = generate(model, batch, max_new_tokens=6, seed=1, stop_at_eot=False)
@@ -357,7 +293,6 @@ def test_logprobs_are_the_models_own():
 
 
 def test_sampled_frequencies():
-    from test_sampling import chi_square_p
 
     prompt = [0, 1, 2]
     p1 = np.exp(log_softmax(forward(letters.params, prompt)[0, -1]))
@@ -499,7 +434,7 @@ def test_rows_that_pad_the_vocabulary_are_never_chosen(kwargs):
     params = letters.params
     arrays = dict(params)
     arrays["wte.weight"] = np.concatenate([params.wte, params.wte * 3])  # they would often win
-    padded = Model(Params(Config(24, **SIZES), arrays), LETTERS)
+    padded = Model(Params(Config(**{**SMALL, "vocab_size": 24}), arrays), LETTERS)
     assert max(generate(Model(padded.params), [0, 1], max_new_tokens=28, **kwargs).ids) >= 12
     one = generate(padded, [0, 1], max_new_tokens=28, stop_at_eot=False, **kwargs)
     assert max(one.ids) < 12
@@ -540,8 +475,7 @@ def slid(params, prompt, n):
 @pytest.mark.parametrize("lookup", [None, 8])
 @pytest.mark.parametrize("n_ctx", [1, 2, 3, 7, 16])
 def test_a_full_window_slides(n_ctx, lookup):
-    config = Config(12, n_ctx, 16, 2, 2)
-    model = Model(lively(Params.random(config, 3, np.float64)))
+    model = random_model(seed=3, dtype=np.float64, n_ctx=n_ctx)
     rng = np.random.default_rng(1)
     batch = [rng.integers(0, 12, n).tolist() for n in (1, n_ctx, n_ctx + 1, 3 * n_ctx, 5, 6)]
     kwargs = {"max_new_tokens": 40, "temperature": 0, "on_full": "slide", "lookup": lookup}

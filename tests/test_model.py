@@ -5,8 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from closeness import near
+from models import random_params
 from shared import SHARED, needs_shared
-from weights import near, random_params
 
 from gpt2np import Config, ContextError, InputError, KVCache, Params, Trace, forward
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from closeness import chi_square_p
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -373,25 +374,6 @@ def test_one_number_per_token_and_none_when_greedy():
         assert used.bit_generator.state == plain.bit_generator.state
     Sampling(temperature=0).pick([], row, used)
     assert used.bit_generator.state == plain.bit_generator.state
-
-
-def chi_square_p(counts, probs):
-    """Pearson's test that `counts` were drawn from `probs`; rare outcomes are pooled.
-
-    The survival function by Wilson and Hilferty's approximation, good to 1e-3 from 3 degrees on.
-    """
-    n = sum(counts)
-    assert all(count == 0 for count, p in zip(counts, probs, strict=True) if p == 0)
-    cells = sorted(zip(probs, counts, strict=True), reverse=True)
-    common = [(p * n, count) for p, count in cells if p * n >= 10]
-    rare = [sum(x) for x in zip(*[(p * n, c) for p, c in cells if 0 < p * n < 10], strict=True)]
-    if rare and rare[0] >= 10:
-        common.append(tuple(rare))
-    k = len(common) - 1
-    assert k >= 3
-    chi2 = sum((count - expected) ** 2 / expected for expected, count in common)
-    z = ((chi2 / k) ** (1 / 3) - (1 - 2 / (9 * k))) / math.sqrt(2 / (9 * k))
-    return math.erfc(z / math.sqrt(2)) / 2
 
 
 def frequencies(draw, size, n=5_000):

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 import pytest
+from models import saved_model
 
 import gpt2np
-from gpt2np import Params, Tokenizer, scoring
+from gpt2np import Tokenizer, scoring
 from gpt2np.commands import score as command
-from gpt2np.config import Config
 from gpt2np.files import lock_holder, try_lock
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
@@ -32,11 +32,8 @@ TOLERANCE = {"abs": 2e-5}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    config = Config(n_ctx=16, n_embd=8, n_head=2, n_layer=1)
     # No tokenizer: it is GPT-2's own then, which this process reads once.
-    gpt2np.save(gpt2np.Model(Params.random(config)), path)
-    return str(path)
+    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=16, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from weights import random_params
+from models import random_model, random_params
 
 import gpt2np
 from gpt2np import InputError, Model, Tokenizer, TokenizerError
@@ -34,9 +34,7 @@ TEXT = (
 
 
 def made(dtype="float64", n_ctx=20, tokenizer=GPT2, seed=3, **sizes):
-    sizes = {"n_embd": 16, "n_head": 2, "n_layer": 2, "n_ctx": n_ctx, **sizes}
-    vocab = 50257 if tokenizer is GPT2 else tokenizer.n_vocab
-    return Model(random_params(Config(vocab_size=vocab, **sizes), seed, np.dtype(dtype)), tokenizer)
+    return random_model(tokenizer, seed=seed, dtype=dtype, n_ctx=n_ctx, **sizes)
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def _anywhere(site: Site) -> Candidates:
 
 def _at_last(site: Site, agreeing: list[str]) -> Candidates:
     """Where nothing else is left: logits are made of ln_f and the head alone."""
-    if site.point == "logits" and site.clean.ndim == 3:
+    if site.point == "logits" and site.clean.ndim == 3 and site.run.config is not None:
         B, T, _ = site.clean.shape
         enough = site.config.n_embd < B * T  # positions, so that not any logits fit a matrix
         if "ln_f" in agreeing or enough:
