@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt2np.errors import ContextError, InputError
-from gpt2np.params import Array, Params
+from gpt2np.params import Array, Params, as_params
 
 
 class KVCache:
@@ -45,7 +45,7 @@ class KVCache:
     """
 
     def __init__(self, params: Params, batch_size: int = 1, capacity: int | None = None) -> None:
-        config = params.config
+        config = as_params(params).config
         capacity = config.n_ctx if capacity is None else capacity
         if not 1 <= capacity <= config.n_ctx:
             raise ContextError(

@@ -34,7 +34,7 @@ from gpt2np.layers import (
     split_heads,
     untapped,
 )
-from gpt2np.params import Array, Block, Ids, Params
+from gpt2np.params import Array, Block, Ids, Params, as_params
 from gpt2np.params import Attention as AttentionParams
 
 Probe: TypeAlias = Callable[[str, Array], Array | None]
@@ -88,7 +88,7 @@ def forward(
     Radford et al., "Language Models are Unsupervised Multitask Learners", 2019;
     openai/gpt-2 @ 9b63575, src/model.py, ``model``.
     """
-    ids = check_ids(params.config, token_ids)
+    ids = check_ids(as_params(params).config, token_ids)
     x = hidden(params, ids, cache, probe, last_only=last_only)
     return unembed(params, x, probe)
 
@@ -205,6 +205,8 @@ def position_ids(config: Config, ids: Ids, cache: KVCache | None) -> Ids:
 
 def check_ids(config: Config, token_ids: TokenIds) -> Ids:
     """Give token ids as an int array [B, T], or say what is wrong with them."""
+    if isinstance(token_ids, str):
+        raise InputError("ids are wanted, not a text: give model.tokenizer.encode(text)")
     try:
         ids = np.asarray(token_ids)
     except ValueError:

@@ -9,11 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt2np.config import Config
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, InputError, shown
 from gpt2np.schema import check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
+
+
+def as_params(given: object) -> Params:
+    """Give back the weights, or say what to write instead of what was given for them."""
+    if isinstance(given, Params):
+        return given
+    if isinstance(getattr(given, "params", None), Params):
+        raise InputError("the weights are wanted, not the model: give model.params")
+    raise InputError(f"give a model's weights, model.params, not {shown(given)}")
 
 
 class Affine(NamedTuple):

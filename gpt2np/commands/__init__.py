@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpt2np import files
@@ -95,6 +96,21 @@ def _files_of(source: str | None) -> list[Path]:
         return [hub.resolve(source, download=False)]
     except GPT2Error:  # not here yet, or not at all
         return []
+
+
+def tell_of_special_tokens(model: Model, texts: Iterable[str]) -> None:
+    """Say so if a text spells a special token, as that is read as plain text without --special."""
+    if not model.has_tokenizer:
+        return
+    encode = model.tokenizer.encode
+    spelt = sum("<" in text and encode(text) != encode(text, special=True) for text in texts)
+    if spelt:
+        print(
+            f"gpt2np: {spelt} of the texts spell a special token, which is read as plain text: "
+            "--special lets it mean itself",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def text(argument: str) -> str:
