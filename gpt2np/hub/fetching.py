@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpt2np.errors import DownloadError
 from gpt2np.files import lock_holder, rename, try_lock
+from gpt2np.streams import say
 
 if TYPE_CHECKING:
     import requests
@@ -435,4 +436,4 @@ def shown(url: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"gpt2np: {text}", file=sys.stderr)
+    say(f"gpt2np: {text}")
