@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpt2np.checkpoints import Checkpoint
-from gpt2np.checkpoints.base import release
+from gpt2np.checkpoints.base import release, sealed
 from gpt2np.config import PRESETS, Config
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, escaped
 from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 
@@ -48,7 +48,7 @@ def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
         _tie(arrays, dropped)
     # Params checks them as well, but only after gigabytes may have been converted in vain.
     check_shapes(config, {name: array.shape for name, array in arrays.items()})
-    converted = {name: _laid_out(name, array, dtype) for name, array in arrays.items()}
+    converted = {name: sealed(_laid_out(name, array, dtype)) for name, array in arrays.items()}
     return Fitted(Params(config, converted), dropped, renamed)
 
 
@@ -63,9 +63,13 @@ def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], d
             dropped[raw] = "a mask, not learned"
             continue
         if name in arrays:
-            raise CheckpointError(f"tensor {name} is there twice, the second time as {raw}")
+            raise CheckpointError(
+                f"tensor {escaped(name)} is there twice, the second time as {escaped(raw)}"
+            )
         if checkpoint.dtypes[raw] not in FLOATS:
-            raise CheckpointError(f"tensor {raw} holds {checkpoint.dtypes[raw]}, not weights")
+            raise CheckpointError(
+                f"tensor {escaped(raw)} holds {checkpoint.dtypes[raw]}, not weights"
+            )
         if name != raw:
             renamed[raw] = name
         # OpenAI's conv1d has a leading axis of 1.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from typing import Any
 
 from gpt2np.assets_path import assets
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
-from gpt2np.files import read_text
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Params
 from gpt2np.tokenizer import Tokenizer
@@ -191,7 +190,7 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
@@ -237,12 +236,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            try:
-                values = json.loads(read_text(file))
-            except (ValueError, RecursionError) as error:
-                raise CheckpointError(f"{file} is not JSON: {error}") from None
-            if not isinstance(values, dict):
-                raise CheckpointError(f"{file} does not hold a JSON object")
+            values = read_json(file)
             try:
                 return Config.from_dict(values)
             except CheckpointError as error:

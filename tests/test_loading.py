@@ -125,7 +125,7 @@ def test_every_flag_of_config_json_is_honoured(tmp_path, flags):
         ),
         ({"model_type": "gpt_neo"}, "config: model_type is 'gpt_neo', not 'gpt2'"),
         ({"scale_attn_weights": "yes"}, "config: scale_attn_weights is 'yes', not true or false"),
-        ({"n_embd": None}, "config: n_embd is missing"),
+        ({"n_embd": None}, "config: n_embd must be an integer from 1 to 2147483647, not None"),
     ],
     ids=str,
 )
@@ -412,14 +412,18 @@ def test_tensors_that_do_not_fit(folder, change, says):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"{", "is not JSON: "),
-        (b"\xff\xfe{}", "is not JSON: "),
-        (b"[" * 100_000, "is not JSON: "),
-        (b"[1]", "does not hold a JSON object"),
-        (b"null", "does not hold a JSON object"),
-        (b"{}", "config: vocab_size is missing"),
+        (b"{", "is not valid JSON: "),
+        (b"\xff\xfe{}", "is UTF-16: convert it to UTF-8"),
+        (b"[" * 100_000, "is not valid JSON: "),
+        (b"[1]", "is not a JSON object"),
+        (b"null", "is not a JSON object"),
+        (b'{"n_head": 3, "n_head": 4}', "is not valid JSON: the key 'n_head' stands twice"),
+        (b'{"n_head": Infinity, "n_layer": 1, "vocab_size": 2}', "config: n_head must be an int"),
+        (b'{"layer_norm_epsilon": 1e400, "vocab_size": 2}', "config: layer_norm_epsilon must be"),
+        (b'{"n_ctx": 1' + b"0" * 400 + b"}", "config: n_ctx must be an integer from 1 to"),
+        (b'{"n_ctx": 1' + b"0" * 5000 + b"}", "is not valid JSON: "),
     ],
-    ids=lambda value: repr(value[:8]),
+    ids=lambda value: repr(value[:30]),
 )
 def test_a_config_json_that_is_none(folder, content, says):
     (folder / "config.json").write_bytes(content)

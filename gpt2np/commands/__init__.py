@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from gpt2np import files
+from gpt2np.errors import escaped
 from gpt2np.files import as_text
 from gpt2np.loading import Model, load
 
@@ -33,7 +34,7 @@ def load_model(args: argparse.Namespace) -> Model:
     model = load(args.model, dtype=args.dtype)
     millions = model.params.n_params / 1e6
     print(
-        f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
+        f"gpt2np: {escaped(str(model.source), None)} ({millions:.1f}M parameters, {args.dtype})",
         file=sys.stderr,
         flush=True,
     )
