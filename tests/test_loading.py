@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpoint_files import llmc_header, llmc_order
+from closeness import assert_close
 from huggingface import hf_logits, hf_model, torch, transformers
+from models import random_params
 from safetensors.numpy import load_file, save_file
 from shared import SHARED, needs_shared
-from weights import random_params
 
 from gpt2np import CheckpointError, Config, InputError, KVCache, Model, Params, forward, load
 from gpt2np.assets_path import assets
@@ -38,7 +39,7 @@ def write_config(folder, config=CONFIG, **change):
 def assert_same_logits(source, model, ids=IDS):
     ours, theirs = forward(load(source).params, ids), hf_logits(model, ids)
     assert ours.dtype == np.float32
-    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    assert_close(ours, theirs)
 
 
 # Hugging Face's folders
@@ -323,10 +324,9 @@ def test_openais_own_model():
     params = load(SHARED / "openai-tf-tiny").params
     cache = KVCache(params, 2)
     logits = forward(params, expected["tokens"], cache)
-    assert np.abs(logits - expected["logits"]).max() <= 2e-5 * np.abs(expected["logits"]).max()
+    assert_close(logits, expected["logits"])
     present = np.stack([cache.keys, cache.values], axis=2).swapaxes(0, 1)  # [B, L, 2, H, T, K]
-    assert present.shape == expected["present"].shape
-    assert np.abs(present - expected["present"]).max() <= 2e-5
+    assert_close(present, expected["present"], 2e-5 / np.abs(expected["present"]).max())
     assert np.array_equal(greedy(params, expected["greedy"][:, :8], 16), expected["greedy"])
 
 
@@ -335,9 +335,9 @@ def test_openais_own_model_of_twelve_layers_in_shards():
     params = load(TF_SHARDED).params
     cache = KVCache(params, 2)
     logits = forward(params, expected["tokens"], cache)
-    assert np.abs(logits - expected["logits"]).max() <= 2e-5 * np.abs(expected["logits"]).max()
+    assert_close(logits, expected["logits"])
     present = np.stack([cache.keys, cache.values], axis=2).swapaxes(0, 1)[:1]
-    assert np.abs(present - expected["present"]).max() <= 2e-5 * np.abs(expected["present"]).max()
+    assert_close(present, expected["present"])
 
 
 # The embedded model
@@ -392,6 +392,22 @@ def spoil(folder, change):
         (
             {"wte.weight": np.ones(37 * 24, np.float32)},
             "tensor wte.weight has shape [888], but the config makes it [37, 24]",
+        ),
+        (
+            {"wte.weight": np.ones((0, 3, 4), np.float32)},
+            "tensor wte.weight has shape [0, 3, 4], but the config makes it [37, 24]",
+        ),
+        (
+            {"model/wte": np.ones((0, 3, 4), np.float32), "wte.weight": None},
+            "tensor wte.weight has shape [0, 3, 4], but the config makes it [37, 24]",
+        ),
+        (
+            {"h.0.mlp.c_proj.weight": np.array(1, np.float32)},
+            "tensor h.0.mlp.c_proj.weight has shape [], but the config makes it [96, 24]",
+        ),
+        (
+            {"h.0.\x1b]0;owned\x07": np.ones(1, np.float32)},
+            r"tensor h.0.\x1b]0;owned\x07 of shape [1] is not part of a GPT-2 with 2 layers",
         ),
         ({"ln_f.bias": np.ones(24, np.int64)}, "tensor ln_f.bias holds int64, not weights"),
         (
@@ -475,7 +491,28 @@ def test_float64(folder):
     theirs = hf_logits(reference().double(), IDS)
     ours = forward(params, IDS)
     assert ours.dtype == np.float64
-    assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()
+    assert_close(ours, theirs)
+
+
+def bases(array):
+    """An array, and what it is a view of, and so on."""
+    while isinstance(array, np.ndarray):
+        yield array
+        array = array.base
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["conv1d", "linear"])
+def test_weights_are_read_only_whatever_they_come_from(tmp_path, dtype, stored, layout):
+    """Not even through what they are views of."""
+    model = reference().to(stored)
+    state = model.state_dict() if layout == "conv1d" else linear(model)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    write_config(tmp_path)
+    for source in (tmp_path, None):
+        for name, array in load(source, dtype=dtype).params.items():
+            assert not any(part.flags.writeable for part in bases(array)), name
 
 
 def test_weights_stay_in_the_file(folder):
@@ -502,6 +539,13 @@ def test_a_pickle_is_small_and_opens_the_files_again(folder, monkeypatch, dtype)
     assert again.params.dtype == np.dtype(dtype)
     assert np.array_equal(forward(again.params, IDS), forward(model.params, IDS))
     assert pickle.loads(data) is again  # the next task of a worker finds it open
+
+
+def test_a_pickle_does_not_open_other_weights(folder):
+    data = pickle.dumps(load(folder))
+    spoil(folder, {"ln_f.bias": np.ones(24, np.float32)})  # of the same size
+    with pytest.raises(CheckpointError, match=r"has changed, or is another here: .* Load it again"):
+        pickle.loads(data)
 
 
 def test_a_pickle_of_a_model_made_by_hand_is_whole():

@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from closeness import assert_close
+from models import random_params, saved_model
 from shared import SHARED, needs_shared
 
 import gpt2np
@@ -34,7 +36,7 @@ IDS = np.arange(16)[None] * 7 % 60
 
 
 def model_of(config):
-    return gpt2np.Model(gpt2np.Params.random(config, 3))
+    return gpt2np.Model(random_params(config, 3))
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -69,14 +71,13 @@ def test_transformers_loads_it_without_a_word_and_gives_equal_logits(
     with torch.no_grad():
         logits = theirs.eval()(torch.from_numpy(IDS)).logits.numpy()
     ours = gpt2np.forward(gpt2np.load(tmp_path).params, IDS)
-    assert np.abs(ours - logits).max() <= 2e-5 * np.abs(logits).max()
+    assert_close(ours, logits)
 
 
 def test_the_tokenizer_is_saved_too(tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = Config(vocab_size=50257, n_ctx=8, n_embd=4, n_head=1, n_layer=1)
     tokenizer = gpt2np.Tokenizer.gpt2()
-    gpt2np.save(gpt2np.Model(gpt2np.Params.random(config), tokenizer), tmp_path)
+    saved_model(tmp_path, tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = "Hello, wörld! <|endoftext|>'s  \n\n3"
     assert theirs.encode("naïve 12\n\n x") == tokenizer.encode("naïve 12\n\n x")
@@ -139,9 +140,12 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
 
 def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     gpt2np.save(gpt2np.load(), tmp_path)
-    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+    with pytest.raises(InputError, match=r"holds a model already .*merges\.txt, .*vocab\.json"):
         gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     assert gpt2np.load(tmp_path).config == gpt2np.load().config
+    gpt2np.save(model_of(CONFIGS["as published"]), tmp_path, overwrite=True)
+    assert not gpt2np.load(tmp_path).has_tokenizer
+    assert not [*tmp_path.glob("*.txt"), *tmp_path.glob("vocab*")]
 
 
 @pytest.mark.parametrize("name", ["config.json", "merges.txt", "checkpoint", "mine.pt", "a.index"])
