@@ -8,10 +8,20 @@ from typing import Any, NamedTuple
 
 from gpt2np.errors import CheckpointError, InputError, as_integer, as_number, shown
 
-# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
-# Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with. layers.GELU has the functions.
-ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
+# As Hugging Face calls them; layers.ACTIVATIONS has the functions. gelu_new is OpenAI's tanh form,
+# "gelu" the exact one with erf, which nanoGPT trains with.
+ACTIVATIONS = (
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_fast",
+    "gelu",
+    "gelu_python",
+    "quick_gelu",
+    "silu",
+    "swish",
+    "relu",
+    "tanh",
+)
 
 # What else a config may call a field; the first that is there counts, as in transformers. OpenAI's
 # hparams.json has n_vocab.
@@ -35,7 +45,7 @@ class Config:
     n_inner : int, optional
         F, the width of the MLP; 4 * n_embd unless given.
     activation_function : str
-        ``gelu_new`` (the tanh form; also ``gelu_pytorch_tanh``) or ``gelu`` (erf).
+        ``gelu_new`` (the tanh form), ``gelu`` (erf), or another of ``ACTIVATIONS``.
     layer_norm_epsilon : float
         Added to the variance inside the root.
     scale_attn_weights : bool
@@ -88,8 +98,8 @@ class Config:
             object.__setattr__(self, "n_inner", 4 * self.n_embd)
         if self.activation_function not in ACTIVATIONS:
             raise CheckpointError(
-                f"config: activation_function is {shown(self.activation_function)}; "
-                f"GPT-2 has one of {', '.join(ACTIVATIONS)}"
+                f"config: activation_function is {shown(self.activation_function)}, which is none "
+                f"of {', '.join(ACTIVATIONS)}"
             )
         for field in fields(self):
             if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
