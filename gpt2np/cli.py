@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gpt2np.errors import GPT2Error
+from gpt2np.errors import GPT2Error, escaped
 from gpt2np.files import WINDOWS
 from gpt2np.streams import say, standard_streams
 from gpt2np.version import __version__
@@ -86,7 +86,7 @@ def complain(error: BaseException | str) -> None:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, OSError) and error.errno == errno.EBADF:
         text = "standard input or output, which is needed, is closed"
-    say(f"gpt2np: error: {' '.join(text.splitlines())}")
+    say(f"gpt2np: error: {escaped(' '.join(text.splitlines()), None)}")
 
 
 @contextmanager

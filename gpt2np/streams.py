@@ -74,13 +74,11 @@ def _stand_in(name: str) -> TextIO:
     )
 
 
-def takes_colours(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal that takes escape codes, and the user wants them."""
-    if stream is None or not stream.isatty() or os.environ.get("NO_COLOR"):
+def takes_colours(terminal: TextIO) -> bool:
+    """Whether a terminal takes escape codes, and the user wants them."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    if os.name == "nt":
-        return _takes_escape_codes_on_windows(stream)
-    return os.environ.get("TERM") != "dumb"
+    return os.name != "nt" or _takes_escape_codes_on_windows(terminal)
 
 
 def _takes_escape_codes_on_windows(stream: TextIO) -> bool:
