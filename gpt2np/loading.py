@@ -20,6 +20,7 @@ from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 from gpt2np.tokenizer import Tokenizer
+from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
@@ -230,7 +231,8 @@ def inspect(
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else path.parent
     reading = read_params(checkpoint, read_config(checkpoint, folder), dtype)
-    return Opened(name, checkpoint, reading, _tokenizer(folder, reading.params.config))
+    tokenizer = _tokenizer(checkpoint, folder, reading.params.config)
+    return Opened(name, checkpoint, reading, tokenizer)
 
 
 def read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:
@@ -263,7 +265,7 @@ def _read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> R
         arrays[name] = array[0] if raw.startswith("model/") and array.ndim == 3 else array
 
     linear = _transpose_linear(arrays)
-    config = config or _config_of_shapes(arrays, linear, bool(dropped))
+    config = config or _config_of_shapes(arrays, linear, bool(dropped), checkpoint.config)
     if not any(name.endswith(".bias") for name in arrays):  # nanoGPT with bias=False
         arrays |= _zero_biases(arrays)
     if checkpoint.format == "llm.c" and arrays["wte.weight"].shape[0] > config.vocab_size:
@@ -327,6 +329,8 @@ def _same(a: Array, b: Array | None) -> bool:
 
 def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Find a checkpoint's config: in the file itself, else in the folder; else None."""
+    if checkpoint.format == "gguf":
+        return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
         return _nano_gpt_config(metadata["model_args"])
@@ -347,7 +351,7 @@ def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
             if not isinstance(values, dict):
                 raise CheckpointError(f"{file} does not hold a JSON object")
             try:
-                return Config.from_dict(values)
+                return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
                 raise CheckpointError(f"{file}: {error}") from None
     return None
@@ -359,8 +363,10 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) -> Config:
-    """Read the sizes off the tensors where there is no config.json.
+def _config_of_shapes(
+    arrays: Mapping[str, Array], linear: bool, masks: bool, known: Mapping[str, Any]
+) -> Config:
+    """Read the sizes off the tensors where there is no config.json; `known` tells of the rest.
 
     Only the number of heads leaves no trace in the shapes, and only the four published widths
     make it known. Matrices as [out, in] with masks and a head of its own are minGPT's.
@@ -370,11 +376,12 @@ def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) ->
         F = arrays["h.0.mlp.c_fc.weight"].shape[1]
     except (KeyError, ValueError, IndexError):
         raise CheckpointError("these are not the tensors of a GPT-2") from None
-    heads = {preset.n_embd: preset.n_head for preset in PRESETS.values()}.get(D)
+    heads = known.get("n_head", {p.n_embd: p.n_head for p in PRESETS.values()}.get(D))
+    activation = known.get("activation_function")
     untied = "lm_head.weight" in arrays and not _same(
         arrays["lm_head.weight"], arrays["wte.weight"]
     )
-    if heads is None or (linear and not (masks and untied)):
+    if heads is None or (linear and not activation and not (masks and untied)):
         what = "how many heads there are" if heads is None else "which GELU the model has"
         raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
     layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
@@ -385,12 +392,15 @@ def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) ->
         n_head=heads,
         n_layer=len(layers),
         n_inner=F,
+        activation_function=activation or "gelu_new",
         tie_word_embeddings=not untied,
     )
 
 
-def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
-    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
+def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
+    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
+    if checkpoint.tokenizer is not None:
+        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
     if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return Tokenizer.from_files(folder)
     return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None

@@ -18,15 +18,23 @@ MAX_ENTRIES = 20_000
 END = struct.Struct("<4s6xH4xI2x")  # entries; where the directory begins
 LOCATOR = struct.Struct("<4s4xQ4x")  # where END64 begins
 END64 = struct.Struct("<4s28xQ8xQ")  # as END
-CENTRAL = struct.Struct("<4s6xH4xIIIHHH8xI")  # method, crc, two sizes, three lengths, offset
+# flags, method, crc, two sizes, three lengths, offset
+CENTRAL = struct.Struct("<4s4xHH4xIIIHHH8xI")
 LOCAL = struct.Struct("<4s22xHH")  # the lengths of name and extra field
+
+
+ENCRYPTED = 1  # the flag
+DEFLATED = 8  # the method
 
 
 class Entry(NamedTuple):
     start: int
     stop: int
     crc32: int
-    stored: bool  # that is, not compressed
+    stored: bool  # that is, neither compressed nor encrypted
+    deflated: bool
+    encrypted: bool
+    size: int  # when unpacked
 
 
 def zip_entries(path: Path, data: Bytes) -> dict[str, Entry]:
@@ -62,7 +70,7 @@ def _directory(view: memoryview) -> tuple[int, int]:
 
 def _entry(view: memoryview, position: int) -> tuple[str, Entry, int]:
     """Name and span of the member whose directory entry is at `position`; where the next one is."""
-    method, crc32, packed, size, *lengths, offset = _unpack(CENTRAL, view, position, b"PK\1\2")
+    flags, method, crc32, packed, size, *lengths, offset = _unpack(CENTRAL, view, position, b"PK\1\2")
     position += CENTRAL.size
     after = position + sum(lengths)
     name = bytes(view[position : position + lengths[0]])
@@ -72,7 +80,9 @@ def _entry(view: memoryview, position: int) -> tuple[str, Entry, int]:
     named = view[offset + LOCAL.size : offset + LOCAL.size + len(name)] == name
     if not named or max(start + packed, after) > len(view):
         raise struct.error("a member is not where it should be")
-    entry = Entry(start, start + packed, crc32, stored=method == 0 and size == packed)
+    encrypted = bool(flags & ENCRYPTED)
+    stored = method == 0 and size == packed and not encrypted
+    entry = Entry(start, start + packed, crc32, stored, method == DEFLATED, encrypted, size)
     return name.decode("utf-8", "replace"), entry, after
 
 
