@@ -1,7 +1,11 @@
-"""Files that are whole or not there: written under another name, and renamed at the end."""
+"""Files: texts of any system are read as the same text, and what is written is whole or not there.
+
+A file is written under another name, and renamed at the end.
+"""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import shutil
@@ -9,6 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from gpt2np.errors import InputError
+
+_OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 @contextmanager
@@ -53,3 +66,37 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a whole text file, in UTF-8 and with the line ends as they are."""
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a text file; see `as_text`."""
+    return as_text(Path(path).read_bytes(), os.fspath(path))
+
+
+def as_text(data: bytes, name: str) -> str:
+    r"""Give the text of a file in UTF-8, the same whatever system wrote it.
+
+    A byte-order mark at its beginning is no text, and Windows' line break, ``\r\n``, is ``\n``.
+
+    Raises
+    ------
+    InputError
+        It is not UTF-8; `name` is what the message calls it.
+
+    Examples
+    --------
+    >>> as_text(b"\xef\xbb\xbfone\r\ntwo", "a.txt")
+    'one\ntwo'
+    """
+    for mark, encoding in _OTHER_MARKS.items():
+        if data.startswith(mark):
+            raise InputError(f"{name} is {encoding}: convert it to UTF-8")
+    if len(data) > 3 and any(data[:64:2]) != any(data[1:64:2]):  # every other byte is 0
+        raise InputError(f"{name} is UTF-16 without a mark: convert it to UTF-8")
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}; "
+            "convert it to UTF-8"
+        ) from None

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from gpt2np import fetching
 from gpt2np.assets_path import assets
 from gpt2np.errors import CheckpointError, DownloadError, InputError
-from gpt2np.files import write_text
+from gpt2np.files import read_text, write_text
 
 # repository on the hub, OpenAI's name of the size, all the names it is known by
 _MODELS = (
@@ -300,7 +300,7 @@ def _shards(index: Path) -> list[str]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error})") from error
     if not isinstance(value, dict):

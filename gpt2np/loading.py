@@ -17,6 +17,7 @@ from gpt2np.checkpoints import Checkpoint, open_checkpoint
 from gpt2np.checkpoints.base import release
 from gpt2np.config import PRESETS, Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
+from gpt2np.files import read_text
 from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 from gpt2np.tokenizer import Tokenizer
@@ -345,7 +346,7 @@ def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
             try:
-                values = json.loads(file.read_bytes().decode("utf-8"))
+                values = json.loads(read_text(file))
             except (ValueError, RecursionError) as error:
                 raise CheckpointError(f"{file} is not JSON: {error}") from None
             if not isinstance(values, dict):

@@ -122,6 +122,6 @@ class Trace(dict[str, Array]):
         InputError
             The name ends otherwise.
         """
-        from gpt2np.golden.files import write
+        from gpt2np.dumps import save
 
-        write(path, self)
+        save(path, self)

@@ -138,11 +138,13 @@ def _files_in(folder: Path) -> list[Path]:
 def _read(file: Path) -> tuple[str, Any]:
     """Return what a file is, "merges", "vocabulary" or "tokenizer", and what it says."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # a byte-order mark is no text
     except OSError as error:
         raise TokenizerError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        kind = "a SentencePiece model" if error.object[:1] == b"\n" else "not text in UTF-8"
+        kind = {b"\n": "a SentencePiece model", b"\xff": "UTF-16", b"\xfe": "UTF-16"}.get(
+            error.object[:1], "not text in UTF-8"
+        )
         raise TokenizerError(f"{file} is {kind}; {_EXPECTED}") from error
     if text.lstrip()[:1] == "{":
         try:

@@ -74,6 +74,8 @@ def test_a_pointer_to_where_it_was_saved_once(tmp_path):
     shutil.copytree(GOLDEN / "tf-sharded", folder)
     (folder / "checkpoint").write_text('model_checkpoint_path: "/home/me/run/model.ckpt"\n')
     assert len(open_checkpoint(folder).tensors) == 148
+    (folder / "checkpoint").write_bytes(b'\xef\xbb\xbfmodel_checkpoint_path: "model.ckpt"\r\n\r\n')
+    assert len(open_checkpoint(folder).tensors) == 148
     (folder / "checkpoint").write_text('model_checkpoint_path: "model-9"\n')
     with pytest.raises(CheckpointError, match=r"model-9\.index is missing, which .* names"):
         open_checkpoint(folder)

@@ -219,7 +219,8 @@ def test_text_is_shown_as_it_comes(folder, monkeypatch):
     "case",
     [
         ("two\nlines\n", "two\nlines"),
-        ("two\r\nlines\r\n", "two\r\nlines"),
+        ("two\r\nlines\r\n", "two\nlines"),
+        ("\ufeffa mark", "a mark"),
         ("a blank line\n\n", "a blank line\n"),
         ("caf\u00e9", "caf\u00e9"),
         ("", ""),
@@ -475,15 +476,15 @@ def test_end_of_text_is_a_token_only_if_asked(run):
 
 
 def test_tokenize_a_file_or_standard_input(run, tmp_path, monkeypatch):
-    data = "caf\u00e9\r\n\n".encode()
-    expected = (0, " ".join(map(str, TOKENIZER.encode("caf\u00e9\r\n\n"))) + "\n", "")
+    data = "\ufeffcaf\u00e9\r\n\n".encode()
+    expected = (0, " ".join(map(str, TOKENIZER.encode("caf\u00e9\n\n"))) + "\n", "")
     file = tmp_path / "text.txt"
     file.write_bytes(data)
     assert run("tokenize", "--ids", "-f", str(file)) == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
     assert run("tokenize", "--ids", "-") == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(expected[1].encode())))
-    assert run("tokenize", "--decode", "-") == (0, "caf\u00e9\r\n\n\n", "")
+    assert run("tokenize", "--decode", "-") == (0, "caf\u00e9\n\n\n", "")
 
 
 def test_tokenizer_of_a_model(run, folder, tmp_path):

@@ -1,14 +1,51 @@
 """Files that are written whole: under whose name, to what kind of file, with which errors."""
 
+import codecs
 import os
 import stat
 import threading
 
 import pytest
 
-from gpt2np.files import replacing, write_text
+from gpt2np.errors import InputError
+from gpt2np.files import read_text, replacing, write_text
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links, pipes and modes as on POSIX")
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", ""),
+        (b"\xef\xbb\xbf", ""),
+        (b"\xef\xbb\xbfa\r\nb\n\r\n", "a\nb\n\n"),
+        (b"\r\r\n\r", "\r\n\r"),
+        (b"a\0b", "a\0b"),
+        ("\ufeff\ufeffa \ufeff".encode(), "\ufeffa \ufeff"),  # only the first is a mark
+    ],
+)
+def test_a_text_is_the_same_whatever_system_wrote_it(tmp_path, data, text):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    assert read_text(path) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("To be".encode("utf-16"), "a.txt is UTF-16: convert it to UTF-8"),
+        (codecs.BOM_UTF16_BE + "To be".encode("utf-16-be"), "a.txt is UTF-16: convert"),
+        ("To be".encode("utf-16-le"), "a.txt is UTF-16 without a mark: convert"),
+        ("To be".encode("utf-16-be"), "a.txt is UTF-16 without a mark: convert"),
+        ("To be".encode("utf-32"), "a.txt is UTF-32: convert"),
+        ("\ufeffcaf\xe9".encode() + b"\xe9", "a.txt is not UTF-8: byte 8 is 0xe9; convert"),
+    ],
+)
+def test_what_is_no_utf_8_is_named(tmp_path, data, message):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        read_text(path)
 
 
 def test_nothing_changes_unless_all_goes_well(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from gpt2np import layers
-from gpt2np.params import MLP, Affine
+from gpt2np.params import Affine
 
 DTYPES = [np.float32, np.float64]
 EPSILON = {np.float32: 1.2e-7, np.float64: 2.3e-16}  # of the format
@@ -88,6 +88,12 @@ def test_layer_norm_divides_by_the_width_and_adds_epsilon_inside_the_root():
 # gelu, erf
 
 
+def exact_gelu(torch, x, approximate):
+    """torch's GELU, computed in float64: its erf form in float32 may err by 9 roundings."""
+    given = torch.tensor(x)
+    return torch.nn.functional.gelu(given.double(), approximate=approximate).to(given.dtype)
+
+
 @settings(max_examples=50, deadline=None)
 @given(float_arrays(1e4))
 def test_gelu(x):
@@ -98,8 +104,7 @@ def test_gelu(x):
         ("gelu_pytorch_tanh", "tanh"),
         ("gelu", "none"),
     ):
-        theirs = torch.nn.functional.gelu(torch.tensor(x), approximate=approximate)
-        assert_close(layers.gelu(x, kind), theirs, 8)
+        assert_close(layers.gelu(x, kind), exact_gelu(torch, x, approximate), 8)
 
 
 # More elements than fit into a block, widths that do not divide it, and rows wider than one.
@@ -111,8 +116,8 @@ MANY_ROWS = [(2, 55, 3072), (300, 333), (2, 70001)]
 def test_many_rows(torch, shape, dtype):
     functional, (x,) = torch.nn.functional, frozen(normal(dtype, *shape, scale=3))
     theirs = torch.tensor(x)
-    assert_close(layers.gelu(x, "gelu_new"), functional.gelu(theirs, approximate="tanh"), 8)
-    assert_close(layers.gelu(x, "gelu"), functional.gelu(theirs), 8)
+    assert_close(layers.gelu(x, "gelu_new"), exact_gelu(torch, x, "tanh"), 8)
+    assert_close(layers.gelu(x, "gelu"), exact_gelu(torch, x, "none"), 8)
     assert_close(layers.softmax(x), theirs.softmax(-1), 40)
     assert_close(layers.log_softmax(x), theirs.log_softmax(-1), 60)
     p = Affine(normal(dtype, shape[-1]), normal(dtype, shape[-1], seed=1))
@@ -132,7 +137,7 @@ def test_gelu_at_the_ends(kind, dtype):
 
 def test_the_two_gelus_differ_where_the_parity_tests_look():
     x = normal(np.float64, 100)
-    assert np.abs(layers.gelu_erf(x) - layers.gelu_tanh(x)).max() > 1e-4
+    assert np.abs(layers.gelu(x, "gelu") - layers.gelu(x, "gelu_new")).max() > 1e-4
 
 
 @settings(max_examples=50, deadline=None)
@@ -191,7 +196,7 @@ def test_log_softmax_of_masked_logits(torch):
     assert np.abs(ours[finite] - theirs[finite]).max() <= 1e-15
 
 
-# linear, mlp
+# linear
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -202,31 +207,6 @@ def test_linear(torch, dtype):
         x = normal(dtype, *shape, seed=2)
         frozen(x, *p)
         assert_close(layers.linear(x, p), torch.tensor(x) @ weight + bias, 30)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["gelu_new", "gelu"])
-def test_mlp(torch, kind, dtype):
-    p = MLP(
-        Affine(normal(dtype, 6, 11), normal(dtype, 11, seed=1)),
-        Affine(normal(dtype, 11, 6, seed=2), normal(dtype, 6, seed=3)),
-    )
-    x = normal(dtype, 2, 3, 6, seed=4)
-    frozen(x, *p.c_fc, *p.c_proj)
-    (w1, b1), (w2, b2) = (map(torch.tensor, affine) for affine in p)
-    fc = torch.tensor(x) @ w1 + b1
-    act = torch.nn.functional.gelu(fc, approximate="none" if kind == "gelu" else "tanh")
-    seen = {}
-
-    def tap(name, array):
-        seen[name] = array
-        return array
-
-    assert_close(layers.mlp(x, p, kind, tap), act @ w2 + b2, 100, 10)
-    assert list(seen) == ["mlp.c_fc", "mlp.act", "mlp.c_proj"]
-    assert_close(seen["mlp.c_fc"], fc, 30)
-    assert_close(seen["mlp.act"], act, 60)
-    assert np.array_equal(layers.mlp(x, p, kind), seen["mlp.c_proj"])
 
 
 # attention
@@ -271,10 +251,7 @@ def qkv(dtype, shape, S, seed=0):
 )
 def test_attention_across_blocks_of_queries(torch, T, S, dtype):
     q, k, v = qkv(dtype, (2, 5, T, 8), S)
-    theirs = sdpa(torch, q, k, v, 0.6)
-    assert_close(layers.attention(q, k, v, 0.6), theirs, 60)
-    # All at once, as a probe asks for it.
-    assert_close(layers.attention(q, k, v, 0.6, lambda name, array: array), theirs, 60)
+    assert_close(layers.attention(q, k, v, 0.6), sdpa(torch, q, k, v, 0.6), 60)
 
 
 @settings(max_examples=60, deadline=None)
@@ -309,24 +286,6 @@ def test_attention_with_huge_scores(torch):
         assert_close(layers.attention(q, k, v, 1.0), sdpa(torch, q, k, v, 1.0), 60)
 
 
-def test_attention_taps_see_whole_matrices_and_may_replace_them():
-    q, k, v = qkv(np.float64, (2, 3, 130, 4), 140)
-    seen = {}
-
-    def tap(name, array):
-        seen[name] = array
-        return np.full_like(array, 1 / 140) if name == "attn.pattern" else array
-
-    z = layers.attention(q, k, v, 0.5, tap)
-    assert {name: array.shape for name, array in seen.items()} == {
-        "attn.scores": (2, 3, 130, 140),
-        "attn.pattern": (2, 3, 130, 140),
-    }
-    masked = np.isneginf(seen["attn.scores"])
-    assert (masked == ~np.tri(130, 140, 10, dtype=bool)).all()
-    assert np.allclose(z, v.mean(2)[:, None], rtol=0, atol=1e-14)
-
-
 def test_split_heads(torch):
     x = normal(np.float32, 2, 5, 24)
     ours = layers.split_heads(x, 4)
@@ -337,7 +296,6 @@ def test_split_heads(torch):
 
 def test_rows_of_a_large_array_in_any_order():
     """A probe may return an array in another order than it was given."""
-    scores = np.random.default_rng(0).standard_normal((1, 4, 120, 120))
-    assert scores.size > layers.ROW_BLOCK
+    scores = np.random.default_rng(0).standard_normal((1, 4, 300, 300))
     turned = np.asfortranarray(scores)
     assert np.array_equal(layers.softmax(turned), layers.softmax(scores))

@@ -8,10 +8,7 @@ import pytest
 from shared import SHARED, needs_shared
 from weights import near, random_params
 
-from gpt2np import Config, ContextError, InputError, KVCache, Params, forward
-from gpt2np.layers import mlp, untapped
-from gpt2np.model import self_attention
-from gpt2np.params import MLP, Affine, Attention
+from gpt2np import Config, ContextError, InputError, KVCache, Params, Trace, forward
 
 CONFIG = Config(vocab_size=300, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
 IDS = np.array([[5, 0, 299, 7], [1, 1, 2, 3]])
@@ -325,45 +322,36 @@ def test_a_probe_that_raises_leaves_the_cache_as_it_was(params):
 # Whole numbers, which need no weights: Narsil/fast_gpt2.
 
 
-def counting(*shape, dtype):
-    return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
-
-
-def affine(n_in, n_out, dtype):
-    return Affine(counting(n_in, n_out, dtype=dtype), counting(n_out, dtype=dtype))
-
-
 @pytest.fixture(scope="module")
 def weight_free():
     entries = json.loads((SHARED / "pretrained-goldens.json").read_bytes())["weight_free"]
     return {entry["what"].split(",")[0]: entry for entry in entries}
 
 
+def counting(dtype, kind="gelu_new"):
+    """One block whose matrices and biases count 0, 1, 2 ..., and whose norms give all ones."""
+    config = Config(vocab_size=2, n_ctx=4, n_embd=8, n_head=2, n_layer=1, activation_function=kind)
+    weights = {
+        name: np.arange(array.size, dtype=dtype).reshape(array.shape)
+        for name, array in Params.random(config).items()
+    }
+    for name in ("h.0.ln_1", "h.0.ln_2"):
+        weights |= {f"{name}.weight": np.zeros(8, dtype), f"{name}.bias": np.ones(8, dtype)}
+    return Params(config, weights)
+
+
 @needs_shared
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_attention_in_whole_numbers(weight_free, dtype):
-    golden = weight_free["attention"]
-    config = Config(vocab_size=1, n_ctx=4, n_embd=8, n_head=2, n_layer=1)
-    p = Attention(affine(8, 24, dtype), affine(8, 8, dtype))
-    x = np.ones((1, 3, 8), dtype)
-    seen = {}
-
-    def tap(name, array):
-        seen[name] = array
-        return array
-
-    assert self_attention(x, p, 0, config, None, untapped).tolist() == [[golden["each_row"]] * 3]
-    assert self_attention(x, p, 0, config, None, tap).tolist() == [[golden["each_row"]] * 3]
+    golden, params = weight_free["attention"], counting(dtype)
+    cache, seen, one_more = KVCache(params), Trace(), Trace()
+    forward(params, [0, 1, 0], cache, probe=seen)
+    forward(params, [1], cache, probe=one_more)
+    assert seen["h.0.attn.c_proj"].tolist() == [[golden["each_row"]] * 3]
+    assert one_more["h.0.attn.c_proj"].tolist() == [[golden["each_row"]]]
     for name in ("k", "v"):
-        for head in (0, 1):
-            assert seen[f"attn.{name}"][0, head].tolist() == [golden[f"{name}_head{head}_row"]] * 3
-
-    cache = KVCache(Params.random(config, dtype=dtype))
-    first = self_attention(x, p, 0, config, cache, untapped)
-    cache.lengths += 3
-    one_more = self_attention(x[:, :1], p, 0, config, cache, untapped)
-    assert first.tolist() == [[golden["each_row"]] * 3]
-    assert one_more.tolist() == [[golden["each_row"]]]
+        heads = [[golden[f"{name}_head{head}_row"]] * 3 for head in (0, 1)]
+        assert seen[f"h.0.attn.{name}"].tolist() == [heads]
 
 
 @needs_shared
@@ -371,5 +359,6 @@ def test_attention_in_whole_numbers(weight_free, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_mlp_in_whole_numbers(weight_free, dtype, kind):
     """All that enters the GELU is so large that it leaves it as it was."""
-    p = MLP(affine(8, 32, dtype), affine(32, 8, dtype))
-    assert mlp(np.ones((1, 8), dtype), p, kind).tolist() == [weight_free["mlp"]["row"]]
+    seen = Trace()
+    forward(counting(dtype, kind), [0], probe=seen)
+    assert seen["h.0.mlp.c_proj"].tolist() == [[weight_free["mlp"]["row"]]]

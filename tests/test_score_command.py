@@ -92,6 +92,7 @@ def near(number, x):
         "one two\n\nthree\n",
         "one two\r\n\r\nthree",
         "one two\n\nthree\r\n",
+        "\ufeffone two\n\nthree",
     ],
 )
 def test_lines(run, tmp_path, lines):
@@ -110,7 +111,8 @@ def test_lines(run, tmp_path, lines):
     ("content", "text"),
     [
         ("a\nb\n", "a\nb"),
-        ("a\r\n", "a"),
+        ("a\r\nb\r\n", "a\nb"),
+        ("\ufeffa\n\ufeff", "a\n\ufeff"),
         ("a\n\n", "a\n"),
         ("a\u2028b", "a\u2028b"),
         ("", ""),

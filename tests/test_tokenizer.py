@@ -398,6 +398,19 @@ def test_assets_are_found_or_missed_clearly(tmp_path, monkeypatch):
 # The forms of files
 
 
+def test_files_that_windows_has_edited(tmp_path):
+    wanted = Tokenizer.from_files(write(tmp_path, "vocab.bpe", "#version: 0.2\na b\nab c\n"))
+    wanted.save(tmp_path)
+    (tmp_path / "vocab.bpe").unlink()
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert Tokenizer.from_files(tmp_path) == wanted
+    assert Tokenizer.from_files(tmp_path / "merges.txt") == wanted
+    write(tmp_path, "merges.txt", "a b\n".encode("utf-16"))
+    with pytest.raises(TokenizerError, match=r"merges.txt is UTF-16"):
+        Tokenizer.from_files(tmp_path)
+
+
 def write(folder, name, content):
     file = folder / name
     if isinstance(content, bytes):

@@ -1,13 +1,15 @@
 """Probes and Trace: which points, in which order, at which cost, and what replacing one does."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from weights import random_params
+from weights import near, random_params
 
 import gpt2np
-from gpt2np import Config, KVCache, Model, Params, Trace, forward, layers
+from gpt2np import Config, KVCache, Model, Params, Trace, forward
 from gpt2np.errors import InputError
-from gpt2np.golden import read
+from gpt2np.golden import Golden
 from gpt2np.trace import POINTS, point_names
 
 CONFIG = Config(vocab_size=31, n_ctx=24, n_embd=24, n_head=3, n_layer=3, n_inner=20)
@@ -102,7 +104,7 @@ def test_saves(tmp_path, name, dtype):
     trace = Trace()
     forward(random_params(CONFIG, 7, dtype), IDS, probe=trace)
     trace.save(tmp_path / name)
-    again = read(tmp_path / name).arrays
+    again = Golden.load(tmp_path / name).arrays
     assert again.keys() == trace.keys()
     for point, array in trace.items():
         np.testing.assert_array_equal(again[point], array, strict=True)
@@ -124,38 +126,62 @@ def test_refuses_other_endings(tmp_path):
         Trace().save(tmp_path / "a.pt")
 
 
-# Without a probe nothing of it remains.
+# What a probe sees is what is computed without one, where attention goes in blocks as well.
+
+LONG = Config(vocab_size=31, n_ctx=400, n_embd=24, n_head=3, n_layer=2)
 
 
-def test_no_probe_is_no_tap(params, monkeypatch):
-    """Every layer gets the very function that gives activations straight back, and works in
-    place where nobody looks."""
-    taps, in_place = [], []
-    softmax, gelu = layers.softmax, layers.gelu
+@pytest.mark.parametrize(("held", "T"), [(0, 1), (0, 9), (9, 1), (0, 300), (130, 257), (300, 1)])
+def test_looking_changes_nothing(held, T):
+    params = random_params(LONG, 7, np.float64)
+    ids = np.random.default_rng(2).integers(31, size=(2, held + T))
+    caches = [KVCache(params, 2), KVCache(params, 2)]
+    for cache in caches:
+        if held:
+            forward(params, ids[:, :held], cache)
+    without = forward(params, ids[:, held:], caches[0])
+    assert near(forward(params, ids[:, held:], caches[1], probe=Trace()), without)
+    assert near(*(cache.keys[..., : held + T, :] for cache in caches))
+    assert near(*(cache.values[..., : held + T, :] for cache in caches))
 
-    def attend(q, k, v, scale, tap=layers.untapped):
-        taps.append(tap)
-        return original(q, k, v, scale, tap)
 
-    original = layers.attend
-    monkeypatch.setattr(layers, "attend", attend)
-    monkeypatch.setattr(
-        layers, "softmax", lambda x, out=None: (in_place.append(out is x), softmax(x, out))[1]
-    )
-    monkeypatch.setattr(
-        layers,
-        "gelu",
-        lambda x, kind, out=None: (in_place.append(out is x), gelu(x, kind, out))[1],
-    )
-    without = forward(params, IDS)
-    assert taps == [layers.untapped] * 3
-    assert in_place == [True] * 6
-    taps.clear()
-    in_place.clear()
-    seen = forward(params, IDS, probe=lambda name, array: None)
-    assert layers.untapped not in taps
-    assert in_place == [False] * 6
-    assert np.array_equal(seen, without)
+def test_scores_and_pattern_are_whole_and_may_be_replaced():
+    params, trace = random_params(LONG, 7, np.float64), Trace()
+    cache, ids = KVCache(params, 2), np.random.default_rng(2).integers(31, size=(2, 140))
+
+    def probe(name, array):
+        trace(name, array)
+        return np.full_like(array, 1 / 140) if name == "h.1.attn.pattern" else None
+
+    forward(params, ids[:, :10], cache)
+    forward(params, ids[:, 10:], cache, probe=probe)
+    for i in range(2):
+        scores, pattern = trace[f"h.{i}.attn.scores"], trace[f"h.{i}.attn.pattern"]
+        assert scores.shape == pattern.shape == (2, 3, 130, 140)
+        assert (np.isneginf(scores) == ~np.tri(130, 140, 10, dtype=bool)).all()
+        assert (pattern[np.isneginf(scores)] == 0).all()
+    mean = cache.values[1, :, :, :140].mean(2)
+    assert np.allclose(trace["h.1.attn.z"], mean[:, None], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["gelu_new", "gelu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_activation_of_the_mlp_follows_from_the_one_before(kind, dtype):
+    torch = pytest.importorskip("torch")
+    params = random_params(replace(CONFIG, activation_function=kind), 7, dtype)
+    trace = Trace("h.*")
+    forward(params, IDS, probe=trace)
+    seen = {name: torch.tensor(array) for name, array in trace.items()}
+    approximate = "none" if kind == "gelu" else "tanh"
+    for i in range(3):
+        mlp = f"h.{i}.mlp."
+        (w1, b1), (w2, b2) = (map(torch.tensor, affine) for affine in params.blocks[i].mlp)
+        fc = (seen[f"h.{i}.ln_2"] @ w1 + b1).numpy()
+        act = torch.nn.functional.gelu(seen[mlp + "c_fc"], approximate=approximate).numpy()
+        assert near(trace[mlp + "c_fc"], fc)
+        assert near(trace[mlp + "act"], act)
+        assert near(trace[mlp + "c_proj"], (seen[mlp + "act"] @ w2 + b2).numpy())
+        assert near(trace[f"h.{i}"], trace[f"h.{i}.resid_mid"] + trace[mlp + "c_proj"])
 
 
 # generate passes a probe on.

@@ -117,8 +117,8 @@ def _find(path: Path) -> Path:
     if with_index.is_file() and not path.is_file():
         return with_index  # "model.ckpt", as TensorFlow names the set of its files
     if path.name == "checkpoint":
-        text = map_file(path)[:4096].tobytes().decode("utf-8", "replace")
-        if match := re.search(r'^model_checkpoint_path: "(.+)"$', text, re.MULTILINE):
+        text = map_file(path)[:4096].tobytes().decode("utf-8-sig", "replace")
+        if match := re.search(r'^model_checkpoint_path: "(.+)"\r?$', text, re.MULTILINE):
             # TensorFlow writes where it saved to; that the folder has moved since is normal.
             return sibling(path.parent, re.split(r"[/\\]", match[1])[-1] + ".index", str(path))
     return path

@@ -1,5 +1,6 @@
 """Hugging Face's sharded checkpoints: an index in JSON that names the file of each tensor."""
 
+import codecs
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +11,14 @@ MAX_INDEX = 2_000_000  # GPT-2 XL needs some 50,000 bytes
 
 
 def recognises(data: Bytes) -> bool:
-    return data[:64].tobytes().lstrip()[:1] == b"{"
+    return data[:64].tobytes().removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
 
 
 def read(path: Path, data: Bytes, read_shard: Callable[[Path], Checkpoint]) -> Checkpoint:
     """Read all files that the index names, through `read_shard`."""
     if len(data) > MAX_INDEX:
         raise CheckpointError(f"{path} is JSON of {len(data)} bytes, which is no checkpoint")
-    index = parse_json(data.tobytes(), str(path))
+    index = parse_json(data.tobytes().removeprefix(codecs.BOM_UTF8), str(path))
     places = index.get("weight_map")
     if not isinstance(places, dict) or not places:
         raise CheckpointError(

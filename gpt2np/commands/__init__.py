@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpt2np.errors import InputError
+from gpt2np import files
+from gpt2np.files import as_text
 from gpt2np.loading import Model, load
 
 
@@ -49,17 +50,7 @@ def text(argument: str) -> str:
 
 
 def read_text(file: str) -> str:
-    """Read a file, or standard input for "-", as UTF-8."""
+    """Read a text from a file, or from standard input for "-"."""
     if file == "-":
-        name, data = "standard input", sys.stdin.buffer.read()
-    else:
-        name = file
-        with open(file, "rb") as stream:
-            data = stream.read()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name} is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}; "
-            "convert it to UTF-8"
-        ) from None
+        return as_text(sys.stdin.buffer.read(), "standard input")
+    return files.read_text(file)

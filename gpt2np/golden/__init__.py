@@ -5,9 +5,7 @@ golden.save("golden.npz")
 print(check("mine.npz", "golden.npz"))          the first point that diverges, and why
 """
 
-from gpt2np.golden.check import check
-from gpt2np.golden.files import Golden, read
-from gpt2np.golden.record import record
-from gpt2np.golden.report import Report, Row
+from gpt2np.golden.compare import Report, Row, check
+from gpt2np.golden.record import Golden, record
 
-__all__ = ["Golden", "Report", "Row", "check", "read", "record"]
+__all__ = ["Golden", "Report", "Row", "check", "record"]

@@ -10,10 +10,9 @@ import numpy as np
 
 from gpt2np.cache import KVCache
 from gpt2np.golden.faults import ANYWHERE, FAULTS, ORDER, QKV
-from gpt2np.golden.faulty import another_head, factor
+from gpt2np.golden.faulty import Computation, Site, another_head, factor
 from gpt2np.golden.measure import aligned, measure
 from gpt2np.golden.names import flow_order, kind_and_block
-from gpt2np.golden.site import Run, Site
 from gpt2np.model import block, embed, position_ids, scoped, unembed
 from gpt2np.params import Array, Params
 from gpt2np.trace import point_names
@@ -35,13 +34,13 @@ Candidates = Iterator[tuple[str, dict[str, Callable[[], Array]]]]
 
 
 def find_causes(
-    run: Run, mine: Mapping[str, Array], point: str, agreeing: list[str], rtol: float
+    run: Computation, mine: Mapping[str, Array], point: str, agreeing: list[str], rtol: float
 ) -> list[str]:
     """Name the faults that give my activation at the point where two runs part, likeliest first.
 
     Parameters
     ----------
-    run : Run
+    run : Computation
         The reference's. With weights, faults at points that were not recorded are found too.
     mine : mapping of str to array
         My activations, by point.
@@ -87,7 +86,7 @@ def _distance(mine: Mapping[str, Array], activations: dict[str, Callable[[], Arr
     return distance
 
 
-def _at_the_point(run: Run, mine: Mapping[str, Array], point: str) -> Candidates:
+def _at_the_point(run: Computation, mine: Mapping[str, Array], point: str) -> Candidates:
     kind, i = kind_and_block(point)
     for points, faults in FAULTS.items():
         if kind in points.split() and points != ORDER:
@@ -98,7 +97,7 @@ def _at_the_point(run: Run, mine: Mapping[str, Array], point: str) -> Candidates
                 yield cause, {p: partial(compute, Site(run, p, run.at[p])) for p in here}
 
 
-def _before_it(run: Run, point: str, agreeing: list[str]) -> Candidates:
+def _before_it(run: Computation, point: str, agreeing: list[str]) -> Candidates:
     """Faults between the last point that agrees and this one, wherever they occur there."""
     params = run.params
     if not isinstance(params, Params):
@@ -151,7 +150,7 @@ def _at_last(site: Site, agreeing: list[str]) -> Candidates:
 
 
 def replay(
-    run: Run,
+    run: Computation,
     params: Params,
     fault: Callable[[Site], Array],
     kinds: list[str],
@@ -188,7 +187,7 @@ def replay(
     return at[until]
 
 
-def refilled_cache(params: Params, run: Run) -> KVCache | None:
+def refilled_cache(params: Params, run: Computation) -> KVCache | None:
     """Make a cache that holds what was read before, if anything was."""
     if run.past is None or run.ids is None:
         return None

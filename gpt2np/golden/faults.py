@@ -14,6 +14,7 @@ from itertools import permutations
 import numpy as np
 
 from gpt2np.golden.faulty import (
+    Site,
     branch,
     columns,
     columns_by_head,
@@ -42,7 +43,6 @@ from gpt2np.golden.faulty import (
     unmasked,
     without_last_block,
 )
-from gpt2np.golden.site import Site
 from gpt2np.layers import gelu_erf, gelu_tanh, log_softmax, softmax
 from gpt2np.params import Array
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt2np.golden.names import Array, arrangements, fitted, kind_and_block
+from gpt2np.dumps import AnyArray
+from gpt2np.golden.names import arrangements, fitted, kind_and_block
 
 # The relative error up to which two runs are the same, by the precision of the coarser one: what
 # the order of additions and the rounding of each result may come to through 48 blocks.
@@ -28,7 +29,7 @@ class Distance(NamedTuple):
     theirs: float
 
 
-def measure(point: str, mine: Array, theirs: Array) -> Distance:
+def measure(point: str, mine: AnyArray, theirs: AnyArray) -> Distance:
     """Measure the distance of two arrays of one shape.
 
     The errors of a row (the last axis) are in proportion to its largest numbers. A row of
@@ -68,7 +69,7 @@ def tolerance(level: int, point: str) -> float:
     return TOLERANCE[PRECISIONS[level]] * (SOFTMAX if is_pattern else 1)
 
 
-def aligned(point: str, mine: Array, theirs: Array) -> tuple[Array, Array] | None:
+def aligned(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyArray] | None:
     """Give both in the layout of the reference: of those in which mine can be meant, the nearest.
 
     None if it can be meant in none.
@@ -80,7 +81,7 @@ def aligned(point: str, mine: Array, theirs: Array) -> tuple[Array, Array] | Non
     return (candidates[0], theirs) if candidates else None
 
 
-def precision(array: Array) -> str:
+def precision(array: AnyArray) -> str:
     """Name the coarsest floating-point type that holds all of an array's numbers.
 
     Examples

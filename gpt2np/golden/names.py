@@ -6,15 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from operator import mul
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from gpt2np.dumps import AnyArray
 from gpt2np.schema import canonical_name
 from gpt2np.trace import POINTS
-
-Array = npt.NDArray[Any]
 
 # Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
 # of its own, but what others record instead.
@@ -93,9 +90,9 @@ def point_of(name: str) -> str | None:
     return kind.format(i=i) if kind in _RANK else None
 
 
-def by_point(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+def by_point(arrays: Mapping[str, AnyArray]) -> tuple[dict[str, AnyArray], list[str]]:
     """Give arrays under the names of their points, and the names that stand for none known."""
-    points: dict[str, Array] = {}
+    points: dict[str, AnyArray] = {}
     others = []
     for name, array in arrays.items():
         point = point_of(name)
@@ -109,7 +106,7 @@ def by_point(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
     return points, others
 
 
-def fitted(point: str, mine: Array, theirs: Array) -> tuple[Array, Array]:
+def fitted(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Cut or repeat what one program computes more of than another: positions, the vocabulary's
     padding, position embeddings of every sequence."""
     if point == "logits" and mine.ndim and theirs.ndim:
@@ -125,7 +122,7 @@ def fitted(point: str, mine: Array, theirs: Array) -> tuple[Array, Array]:
     return mine, theirs
 
 
-def arrangements(mine: Array, theirs: Array) -> Iterator[Array]:
+def arrangements(mine: AnyArray, theirs: AnyArray) -> Iterator[AnyArray]:
     """Give my array in the shape of the other, in each way in which it can be meant.
 
     Axes of 1 may be there or not, neighbouring axes be one, and heads stand before or after
@@ -142,7 +139,7 @@ def arrangements(mine: Array, theirs: Array) -> Iterator[Array]:
                 yield turned.reshape(theirs.shape)
 
 
-def _orders(array: Array) -> list[tuple[int, ...]]:
+def _orders(array: AnyArray) -> list[tuple[int, ...]]:
     return [(0, 1, 2, 3), (0, 2, 1, 3)] if array.ndim == 4 else [tuple(range(array.ndim))]
 
 

@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
+import math
+import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpt2np import dumps
 from gpt2np.cache import KVCache
+from gpt2np.dumps import AnyArray
 from gpt2np.errors import InputError
 from gpt2np.generation import generate
-from gpt2np.golden.files import Golden
-from gpt2np.golden.names import Array
+from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
 from gpt2np.model import check_ids, forward
-from gpt2np.params import Ids, Params
+from gpt2np.params import Array, Ids, Params
 from gpt2np.trace import Trace
 from gpt2np.version import __version__
 
 PAST = ("past.keys", "past.values")  # [L, B, H, N, K]
+DEBUG_STATE = 20240327  # how llm.c's debug state begins
+
+
+@dataclass(frozen=True)
+class Golden:
+    """Named arrays, and the facts about them: which model, config, text and versions."""
+
+    arrays: Mapping[str, AnyArray]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "the recording"  # what messages call it
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy`` files."""
+        dumps.save(path, self.arrays, self.meta)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], vocab_sizes: Iterable[int] = ()) -> Golden:
+        """Load a recording in any of these forms, or the debug state that llm.c works with.
+
+        Parameters
+        ----------
+        path : str or path
+        vocab_sizes : iterable of int
+            How many logits there may be at each position of a debug state, which does not say;
+            50257 is tried as well.
+
+        Raises
+        ------
+        InputError
+            The file is of none of the forms, or damaged.
+        """
+        path = Path(path)
+        if path.suffix == ".bin":
+            return Golden(_load_debug_state(path, vocab_sizes), name=str(path))
+        return Golden(*dumps.load(path), str(path))
 
 
 def record(
@@ -119,3 +159,33 @@ def _ids(model: Model, prompt: str | Sequence[int] | Sequence[Sequence[int]]) ->
     if not isinstance(prompt, str):
         return check_ids(model.config, prompt).astype(np.int64)
     return check_ids(model.config, model.tokenizer.encode(prompt)).astype(np.int64)
+
+
+def _load_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, AnyArray]:
+    """llm.c's write_state: a header of 256 int32; ids and targets [B, T]; logits [B, T, V]; the
+    loss; gradients, which are left out.
+
+    V is not in the file: it is the size for which the logits make the loss that follows them.
+    """
+    data = np.fromfile(path, np.uint8)
+    header = data[:1024].view("<i4") if len(data) >= 1024 else [0]
+    if header[0] != DEBUG_STATE:
+        raise InputError(f"{path} is not a debug state of llm.c, as write_state writes it")
+    B, T = int(header[2]), int(header[3])
+    rest = data[1024 : len(data) // 4 * 4].view("<i4")
+    if B < 1 or T < 1 or len(rest) < 2 * B * T:
+        raise InputError(f"{path} is cut short: it should have {B} x {T} ids and targets")
+    ids, targets = rest[: 2 * B * T].reshape(2, B, T)
+    numbers = rest[2 * B * T :].view("<f4")
+    sizes = [*vocab_sizes, 50257]
+    for V in sizes:
+        n = B * T * V
+        if n < len(numbers) and targets.min() >= 0 and targets.max() < V:
+            logits, loss = numbers[:n].reshape(B, T, V), numbers[n]
+            picked = np.take_along_axis(log_softmax(logits), targets[..., None].astype(int), -1)
+            if math.isclose(-picked.mean(dtype=float), loss, rel_tol=1e-3):
+                return {"ids": ids, "logits": logits, "loss": loss}
+    raise InputError(
+        f"{path}: its loss is not that of {' or '.join(map(str, sizes))} logits at "
+        "each position: it is damaged, or of another model than the one given"
+    )

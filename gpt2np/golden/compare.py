@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from gpt2np.config import Config
+from gpt2np.dumps import AnyArray
 from gpt2np.errors import InputError
 from gpt2np.golden.causes import find_causes
-from gpt2np.golden.files import Golden, read
+from gpt2np.golden.faults import FORMULAS
+from gpt2np.golden.faulty import Computation
 from gpt2np.golden.measure import (
     HALF,
     PRECISIONS,
@@ -19,15 +23,94 @@ from gpt2np.golden.measure import (
     precision,
     tolerance,
 )
-from gpt2np.golden.names import Array, by_point, flow_order
-from gpt2np.golden.record import PAST, run_model
-from gpt2np.golden.report import Report, Row
-from gpt2np.golden.site import Run
+from gpt2np.golden.names import by_point, flow_order, kind_and_block
+from gpt2np.golden.record import PAST, Golden, run_model
 from gpt2np.loading import Model
 from gpt2np.model import check_ids
 from gpt2np.params import Params
 from gpt2np.schema import canonical_name, tensors
 from gpt2np.trace import Trace
+
+
+class Row(NamedTuple):
+    """One point of the comparison."""
+
+    point: str
+    distance: Distance | None  # None where the shapes do not fit
+    same: bool
+    verdict: str
+    rtol: float  # how far apart, relatively, two arrays may be here
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison shows."""
+
+    rows: tuple[Row, ...]  # in order of the flow
+    causes: tuple[str, ...]  # of the first divergence, nearest first
+    notes: tuple[str, ...]  # what was not compared
+    advice: str = ""  # why no cause is named
+
+    @property
+    def first(self) -> Row | None:
+        """The first point that diverges."""
+        return next((row for row in self.rows if not row.same), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain values, for JSON (numbers that are not finite as text)."""
+        return {
+            "same": self.first is None,
+            "first": self.first and self.first.point,
+            "causes": list(self.causes),
+            "points": [
+                {"point": row.point, "same": row.same, "verdict": row.verdict}
+                | ({} if row.distance is None else _plain(row.distance))
+                for row in self.rows
+            ],
+            "notes": list(self.notes),
+            "advice": self.advice,
+        }
+
+    def __str__(self) -> str:
+        head = ("point", "max |diff|", "relative", "worst at", "verdict")
+        table = [head, *map(_cells, self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join(
+                f"{cell:{'>' if i in (1, 2) else '<'}{w}}"
+                for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+            ).rstrip()
+            for cells in table
+        ]
+        return "\n".join([*lines, "", *self.notes, *self._conclusion()])
+
+    def _conclusion(self) -> list[str]:
+        row = self.first
+        if row is None:
+            return [f"all {len(self.rows)} agree"]
+        lines = [f"first divergence: {row.point}  ({FORMULAS[kind_and_block(row.point)[0]]})"]
+        if row.distance is not None:
+            d = row.distance
+            lines.append(f"  at {list(d.where)}: mine {d.mine:.7g}, theirs {d.theirs:.7g}")
+        causes = self.causes or ((self.advice,) if self.advice else ())
+        heads = ["  cause: ", *["     or: "] * len(causes)]
+        return [*lines, *(f"{head}{cause}" for head, cause in zip(heads, causes, strict=False))]
+
+
+def _cells(row: Row) -> tuple[str, str, str, str, str]:
+    if row.distance is None:
+        return row.point, "", "", "", row.verdict
+    d = row.distance
+    where = str(list(d.where)) if d.difference else ""
+    return row.point, f"{d.difference:.2g}", f"{d.relative:.2g}", where, row.verdict
+
+
+def _plain(distance: Distance) -> dict[str, Any]:
+    """JSON has no infinities and no NaN."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in distance._asdict().items()
+    }
 
 
 def check(
@@ -96,25 +179,35 @@ def check(
         )
         if names
     ]
+    causes, advice = _explain(rows, ours, points, theirs, model)
+    return Report(rows, causes, tuple(notes), advice)
+
+
+def _explain(
+    rows: tuple[Row, ...],
+    mine: Mapping[str, AnyArray],
+    points: Mapping[str, AnyArray],
+    theirs: Golden,
+    model: Model | None,
+) -> tuple[tuple[str, ...], str]:
+    """Why the first point that diverges does, if one does, or what to do to learn more."""
     first = next((row for row in rows if not row.same), None)
     if first is None or first.distance is None:
-        return Report(rows, (), tuple(notes))
+        return (), ""
     if first.point == "ids":
-        return Report(rows, (), tuple(notes), "none sought: these are runs on different ids")
-    run = reference_run(theirs, points, points.get("ids", ours.get("ids")), model)
+        return (), "none sought: these are runs on different ids"
+    run = reference_run(theirs, points, points.get("ids", mine.get("ids")), model)
     point, recorded = first.point, points[first.point]
     run = replace(run, at={point: recorded, **run.at})
     pair = aligned(point, recorded, run.at[point])
     if pair is None or measure(point, *pair).relative > first.rtol:
-        advice = f"none sought: {theirs.name} is not a run of the model given"
-        return Report(rows, (), tuple(notes), advice)
+        return (), f"none sought: {theirs.name} is not a run of the model given"
     agreeing = [row.point for row in rows[: rows.index(first)]]
-    causes = find_causes(run, ours, point, agreeing, first.rtol)
-    advice = "" if causes else _advice(run, ours, point, agreeing)
-    return Report(rows, tuple(causes), tuple(notes), advice)
+    causes = find_causes(run, mine, point, agreeing, first.rtol)
+    return tuple(causes), "" if causes else _advice(run, mine, point, agreeing)
 
 
-def _advice(run: Run, mine: Mapping[str, Array], point: str, agreeing: list[str]) -> str:
+def _advice(run: Computation, mine: Mapping[str, AnyArray], point: str, agreeing: list[str]) -> str:
     """What to do where no known fault makes the difference."""
     after = flow_order(agreeing[-1]) if agreeing else flow_order("ids")
     between = [p for p in run.at if after < flow_order(p) < flow_order(point) and p not in mine]
@@ -136,7 +229,7 @@ class _Judge:
         self.rtol, self.atol = rtol, atol
         self.level = 0  # in PRECISIONS, the coarsest so far
 
-    def row(self, point: str, mine: Array, theirs: Array) -> Row:
+    def row(self, point: str, mine: AnyArray, theirs: AnyArray) -> Row:
         pair = aligned(point, mine, theirs)
         if pair is None:
             shapes = f"shape {list(mine.shape)}, theirs {list(theirs.shape)}"
@@ -178,7 +271,7 @@ def _read_both(
     sizes = [model.config.vocab_size] if model else []
     sources, both = [mine, theirs], {}
     for source in sorted(sources, key=lambda source: str(source).endswith(".bin")):
-        golden = source if isinstance(source, Golden) else read(source, sizes)
+        golden = source if isinstance(source, Golden) else Golden.load(source, sizes)
         points, _ = by_point(golden.arrays)
         if "logits" in points:
             sizes.append(points["logits"].shape[-1])
@@ -187,8 +280,8 @@ def _read_both(
 
 
 def reference_run(
-    theirs: Golden, points: Mapping[str, Array], ids: Array | None, model: Model | None
-) -> Run:
+    theirs: Golden, points: Mapping[str, AnyArray], ids: AnyArray | None, model: Model | None
+) -> Computation:
     """What is known of the reference: all of it where its weights are, else what it recorded."""
     config = Config.from_dict(theirs.meta["config"]) if "config" in theirs.meta else None
     params = model.params if model else _weights(theirs.arrays, config)
@@ -196,14 +289,14 @@ def reference_run(
     if all(name in theirs.arrays for name in PAST):
         past = theirs.arrays[PAST[0]], theirs.arrays[PAST[1]]
     if params is None or ids is None:
-        return Run(points if config else {}, config, {}, ids, past)
+        return Computation(points if config else {}, config, {}, ids, past)
     trace, ids = Trace(copy=False), check_ids(params.config, ids)
     _, past = run_model(params, ids, trace, past[0].shape[3] if past else 0)
     at = {"embed": trace["wte"] + trace["wpe"], **trace}
-    return Run(at, params.config, params, ids, past)
+    return Computation(at, params.config, params, ids, past)
 
 
-def _weights(arrays: Mapping[str, Array], config: Config | None) -> Params | None:
+def _weights(arrays: Mapping[str, AnyArray], config: Config | None) -> Params | None:
     """The weights, if a recording has them all."""
     if config is None:
         return None

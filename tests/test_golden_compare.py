@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from faulty_gpt2 import FaultyGPT2
-from test_golden_files import debug_state, state_of
+from debug_state import debug_state, state_of
+from faulty_gpt2 import dump
 from weights import random_params
 
 import gpt2np
 from gpt2np import Config, Model
-from gpt2np.cli import main
 from gpt2np.errors import InputError
 from gpt2np.golden import Golden, check, record
-from gpt2np.golden.check import reference_run
+from gpt2np.golden.compare import reference_run
 from gpt2np.golden.faults import FAULTS, ORDER, QKV
+from gpt2np.golden.faulty import Site
 from gpt2np.golden.measure import measure, precision
 from gpt2np.golden.names import by_point, point_of
-from gpt2np.golden.site import Site
 from gpt2np.golden.tiny import CONFIG, IDS, tiny_model
 
 # The fault that is planted -> the first point that diverges, and what the cause must say.
@@ -87,13 +86,6 @@ SAME_FROM_OUTSIDE = {
     "v first": "the columns are in the order k, v, q",
     "scaled by K": "q is scaled already",
 }
-
-
-def dump(model, fault="", ids=(IDS,), past=None, **settings):
-    weights = {name: np.array(array) for name, array in model.params.items()}
-    faulty = FaultyGPT2(weights, model.config.n_head, fault, past=past, **settings)
-    with np.errstate(all="ignore"):
-        return Golden(faulty.run(np.array(ids)), name="mine")
 
 
 @pytest.fixture(scope="module")
@@ -589,46 +581,3 @@ def test_measure():
 def test_precision(array, expected):
     array = array.view(np.float32) if array.dtype == np.uint32 else array
     assert precision(array) == expected
-
-
-# The command.
-
-
-@pytest.fixture
-def files(tmp_path, model, golden):
-    golden.save(tmp_path / "theirs.npz")
-    dump(model).save(tmp_path / "right")
-    dump(model, "erf gelu").save(tmp_path / "wrong.safetensors")
-    return tmp_path
-
-
-def test_command_ends_with_1_where_they_diverge(files, capsys):
-    theirs = str(files / "theirs.npz")
-    assert main(["golden", "check", str(files / "right"), theirs]) == 0
-    assert "all 35 agree" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as ended:
-        main(["golden", "check", str(files / "wrong.safetensors"), theirs])
-    assert ended.value.code == 1
-    out = capsys.readouterr().out
-    assert "first divergence: h.0.mlp.act  (GELU of mlp.c_fc)" in out
-    assert "cause: GELU is the erf form, not the tanh form" in out
-    points = [line.split()[0] for line in out.splitlines()[1:36]]
-    assert points.index("h.0.mlp.act") > points.index("h.0.attn.q") > points.index("wte")
-
-
-def test_command_speaks_json(files, capsys):
-    argv = ["golden", "check", str(files / "wrong.safetensors"), str(files / "theirs.npz")]
-    with pytest.raises(SystemExit):
-        main([*argv, "--json"])
-    report = json.loads(capsys.readouterr().out)
-    assert report["same"] is False
-    assert report["first"] == "h.0.mlp.act"
-    assert report["causes"] == ["GELU is the erf form, not the tanh form"]
-    assert report["points"][0]["point"] == "wte"
-    assert main([*argv, "--json", "--rtol", "10"]) == 0
-    assert json.loads(capsys.readouterr().out)["same"] is True
-
-
-def test_command_ends_with_2_for_an_error(files, capsys):
-    assert main(["golden", "check", str(files / "no.npz"), str(files / "theirs.npz")]) == 2
-    assert "no.npz" in capsys.readouterr().err

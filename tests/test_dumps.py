@@ -1,0 +1,90 @@
+"""Dumps: named arrays on disk, in every form, whole or refused."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from gpt2np import dumps
+from gpt2np.errors import GPT2Error, InputError
+from gpt2np.golden import Golden, record
+from gpt2np.golden.tiny import IDS, tiny_model
+
+FORMS = ["a.npz", "a.safetensors", "folder"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+def test_a_folder_holds_one_recording(model, tmp_path):
+    record(model, IDS).save(tmp_path / "run")
+    with pytest.raises(InputError, match="would mix two recordings"):
+        record(model, IDS[:2]).save(tmp_path / "run")
+    assert np.array_equal(Golden.load(tmp_path / "run").arrays["ids"], [IDS])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_holds_the_same(tmp_path, model, form):
+    golden = record(model, IDS, cache_split=2, weights=True)
+    golden.save(tmp_path / form)
+    again = Golden.load(tmp_path / form)
+    assert again.arrays.keys() == golden.arrays.keys()
+    assert again.meta == golden.meta
+    for name, array in golden.arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array, strict=True)
+
+
+def test_numpy_alone_reads_them(tmp_path, model):
+    """Without pickles, which would be code."""
+    golden = record(model, IDS)
+    golden.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        assert json.loads(str(file["meta"])) == golden.meta
+    golden.save(tmp_path / "folder")
+    assert json.loads((tmp_path / "folder" / "meta.json").read_text()) == golden.meta
+    q = np.load(tmp_path / "folder" / "h.1.attn.q.npy", allow_pickle=False)
+    assert np.array_equal(q, golden.arrays["h.1.attn.q"])
+
+
+@pytest.mark.parametrize("form", ["a.npz", "folder"])
+def test_everything_is_in_c_order(tmp_path, form):
+    """A matrix in Fortran order, read by a program that trusts its shape, comes out transposed."""
+    dumps.save(tmp_path / form, {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3))})
+    if form == "a.npz":
+        with zipfile.ZipFile(tmp_path / form) as archive:
+            data = archive.read("a.npy")
+    else:
+        data = (tmp_path / "folder" / "a.npy").read_bytes()
+    assert b"'fortran_order': False" in data
+    assert np.frombuffer(data[-48:]).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "bad.npz").write_bytes(b"nothing")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "x.npy").write_bytes(b"nothing")
+    (tmp_path / "a.txt").write_text("")
+    np.savez(tmp_path / "meta.npz", meta=np.array("{"))
+    objects = np.array([{}], dtype=object)
+    np.savez(tmp_path / "pickled.npz", a=objects)
+    for name, message in {
+        "bad.npz": "is not an .npz file",
+        "empty": "holds no .npy files",
+        "bad": "x.npy is not an .npy file",
+        "a.txt": "activations are read from .npz",
+        "meta.npz": "is not valid JSON",
+        "pickled.npz": "is not an .npz file of plain arrays",
+    }.items():
+        with pytest.raises(GPT2Error, match=message):
+            Golden.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        Golden.load(tmp_path / "missing.npz")
+
+
+def test_golden_is_made_by_hand_too(tmp_path):
+    Golden({"a": np.ones(3)}).save(tmp_path / "a.npz")
+    assert Golden.load(tmp_path / "a.npz").meta == {}
