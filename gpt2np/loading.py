@@ -258,7 +258,7 @@ def _read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> R
             continue
         if name in arrays:
             raise CheckpointError(f"tensor {name} is there twice, the second time as {raw}")
-        if checkpoint.dtypes[raw] not in ("float16", "bfloat16", "float32", "float64"):
+        if array.dtype.kind != "f":
             raise CheckpointError(f"tensor {raw} holds {checkpoint.dtypes[raw]}, not weights")
         if name != raw:
             renamed[raw] = name

@@ -6,7 +6,7 @@ stands in front of it, such as a wrapper's "module.", stands in front of all.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from gpt2np.config import PRESETS
 from gpt2np.errors import CheckpointError
 
 Arrays = dict[str, Array]
-Names = Mapping[str, str]
+Names = dict[str, str]
 
 
 class Family(NamedTuple):

@@ -50,7 +50,8 @@ def _nibbles(blocks: Bytes, start: int) -> Bytes:
 def _fives(blocks: Bytes, high: int, low: int) -> Bytes:
     """The 32 integers of five bits: the highest bits stand apart, in four bytes."""
     bits = np.unpackbits(blocks[:, high : high + 4], axis=1, bitorder="little")
-    return _nibbles(blocks, low) | (bits << 4)
+    fives: Bytes = _nibbles(blocks, low) | bits << np.uint8(4)
+    return fives
 
 
 def _q4_0(blocks: Bytes) -> Array:

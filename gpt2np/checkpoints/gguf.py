@@ -100,11 +100,9 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
         raise CheckpointError(f"{path} {error}") from None
     _check_kind(path, fields)
     start = header.position + -header.position % _alignment(path, fields)
-    spans = [_span(path, data, start, place) for place in places]
-    check_disjoint([(a, b, place.name) for (a, b), place in zip(spans, places)], str(path))
-    tensors = {
-        place.name: _tensor(data[a:b], place) for (a, b), place in zip(spans, places, strict=True)
-    }
+    spans = {place: _span(path, data, start, place) for place in places}
+    check_disjoint(((*span, place.name) for place, span in spans.items()), str(path))
+    tensors = {place.name: _tensor(data[a:b], place) for place, (a, b) in spans.items()}
     dtypes = {
         place.name: PLAIN[place.type] if place.type in PLAIN else BLOCKS[place.type].name
         for place in places
@@ -251,10 +249,9 @@ def _tensor(data: Bytes, place: Place) -> Array:
 
 def _config(fields: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]:
     """The contents of config.json, as far as the header tells them; the rest is GPT-2's own."""
-    config: dict[str, Any] = {
-        "model_type": "gpt2",
-        "tie_word_embeddings": "output.weight" not in tensors,
-    }
+    head, embedding = tensors.get("output.weight"), tensors.get("token_embd.weight")
+    tied = head is None or (embedding is not None and np.array_equal(head, embedding))
+    config: dict[str, Any] = {"model_type": "gpt2", "tie_word_embeddings": tied}
     for key, name in CONFIG.items():
         if f"{ARCHITECTURE}.{key}" in fields:
             config[name] = fields[f"{ARCHITECTURE}.{key}"]
@@ -263,7 +260,6 @@ def _config(fields: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]
     for key, name in SPECIAL.items():
         if f"tokenizer.ggml.{key}" in fields:
             config[name] = fields[f"tokenizer.ggml.{key}"]
-    embedding = tensors.get("token_embd.weight")
     if embedding is not None and embedding.ndim == 2:
         config["vocab_size"] = embedding.shape[0]
     return config
@@ -303,6 +299,6 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _kinds(tokens: list[str], merges: list[Any]) -> list[int]:
-    """The kinds where the header is silent: what neither is a byte nor comes of a merge is special."""
+    """Where the header is silent: what neither is a byte nor comes of a merge is special."""
     made = {str(merge).replace(" ", "") for merge in merges}
     return [0 if len(token) == 1 or token in made else CONTROL for token in tokens]

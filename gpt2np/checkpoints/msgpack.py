@@ -28,12 +28,18 @@ class Extension(NamedTuple):
     stop: int
 
 
+# From which first byte to which, what the value is; how far in, its size or itself.
+SMALL = (
+    (0x00, 0x80, ""), (0x80, 0x90, "map"), (0x90, 0xA0, "list"), (0xA0, 0xC0, "text"),
+)  # fmt: skip
 # First byte -> how what follows is packed.
 NUMBERS = {
     0xCA: ">f", 0xCB: ">d",
     0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
 }  # fmt: skip
+NEGATIVE = 0xE0  # from here on
+FIXED = {0xD4 + n: 1 << n for n in range(5)}  # the sizes of extensions
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 # First byte -> what it is, and how its length is packed.
 SIZED = {
@@ -73,34 +79,30 @@ class Reader:
             limit = f"{MAX_VALUES} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
             raise CheckpointError(f"has more than {limit}, which no checkpoint needs")
         kind, size = self._head()
-        match kind:
-            case "map":
-                return self._map(size, depth)
-            case "list":
-                return [self.value(depth + 1) for _ in range(size)]
-            case "text":
-                start, stop = self._span(size)
-                return self.data[start:stop].tobytes().decode("utf-8")
-            case "bytes":
-                return Span(*self._span(size))
-            case "extension":
-                code = self._number(">b")
-                return Extension(code, *self._span(size))
+        if kind in ("map", "list"):
+            many = [self.value(depth + 1) for _ in range(size << (kind == "map"))]
+            return many if kind == "list" else _map(many[::2], many[1::2])
+        if kind == "text":
+            start, stop = self._span(size)
+            return self.data[start:stop].tobytes().decode("utf-8")
+        if kind == "bytes":
+            return Span(*self._span(size))
+        if kind == "extension":
+            code = self._number(">b")
+            return Extension(code, *self._span(size))
         return size  # the value itself
 
     def _head(self) -> tuple[str, Any]:
         """What the next value is, with its size or, if it has none, with itself."""
         first = self.data[self.position]
         self.position += 1
-        if first < 0x80:
-            return "", first
-        if first < 0xC0:
-            kind, mask = (
-                ("map", 15) if first < 0x90 else ("list", 15) if first < 0xA0 else ("text", 31)
-            )
-            return kind, first & mask
-        if first >= 0xE0:
+        for begin, stop, kind in SMALL:
+            if begin <= first < stop:
+                return kind, first - begin
+        if first >= NEGATIVE:
             return "", first - 0x100
+        if first in FIXED:
+            return "extension", FIXED[first]
         if first in CONSTANTS:
             return "", CONSTANTS[first]
         if first in NUMBERS:
@@ -108,20 +110,7 @@ class Reader:
         if first in SIZED:
             kind, form = SIZED[first]
             return kind, self._number(form)
-        if 0xD4 <= first <= 0xD8:
-            return "extension", 1 << (first - 0xD4)
         raise CheckpointError("is damaged: it has a value of a kind that does not exist")
-
-    def _map(self, size: int, depth: int) -> dict[Any, Any]:
-        result: dict[Any, Any] = {}
-        for _ in range(size):
-            key = self.value(depth + 1)
-            if not isinstance(key, str | int):
-                raise CheckpointError(f"has {quote(key)} as a key")
-            if key in result:
-                raise CheckpointError(f"is damaged: the key {quote(key)} stands twice")
-            result[key] = self.value(depth + 1)
-        return result
 
     def _number(self, form: str) -> Any:
         (number,) = struct.unpack_from(form, self.data, self.position)
@@ -133,3 +122,14 @@ class Reader:
         if self.position > len(self.data):
             raise IndexError
         return start, self.position
+
+
+def _map(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+    result: dict[Any, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        if not isinstance(key, str | int):
+            raise CheckpointError(f"has {quote(key)} as a key")
+        if key in result:
+            raise CheckpointError(f"is damaged: the key {quote(key)} stands twice")
+        result[key] = value
+    return result

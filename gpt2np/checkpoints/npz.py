@@ -15,7 +15,7 @@ from gpt2np.checkpoints.zip_entries import Entry, zip_entries
 from gpt2np.errors import CheckpointError
 
 # Weights hardly shrink; a few bytes must not unfold to gigabytes.
-MAX_GROWTH, MIN_ROOM = 8, 1 << 20
+MAX_GROWTH, MIN_ROOM = 8, 1 << 16
 
 
 def recognises(data: Bytes) -> bool:

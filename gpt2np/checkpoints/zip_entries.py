@@ -70,7 +70,8 @@ def _directory(view: memoryview) -> tuple[int, int]:
 
 def _entry(view: memoryview, position: int) -> tuple[str, Entry, int]:
     """Name and span of the member whose directory entry is at `position`; where the next one is."""
-    flags, method, crc32, packed, size, *lengths, offset = _unpack(CENTRAL, view, position, b"PK\1\2")
+    numbers = _unpack(CENTRAL, view, position, b"PK\1\2")
+    flags, method, crc32, packed, size, *lengths, offset = numbers
     position += CENTRAL.size
     after = position + sum(lengths)
     name = bytes(view[position : position + lengths[0]])
