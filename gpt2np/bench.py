@@ -1,4 +1,4 @@
-"""gpt2np bench: what to expect on this machine, and how close that is to what it can do.
+"""How fast a model is on this machine, and how close that is to what the machine can do.
 
 Every pass through the model is timed in turn with its matrix products alone. Those are its limit:
 a product of one row takes as long as its weights take to come from memory, and one of many rows
@@ -7,15 +7,12 @@ as long as its multiplications take.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
+import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,12 +21,11 @@ from typing import Any
 import numpy as np
 
 from gpt2np.cache import KVCache
-from gpt2np.config import PRESETS, Config
+from gpt2np.config import Config
 from gpt2np.errors import InputError
-from gpt2np.loading import Model, load
+from gpt2np.loading import Model
 from gpt2np.model import forward
 from gpt2np.params import Array, Params
-from gpt2np.tokenizer import Tokenizer
 
 SECONDS = 0.5  # to spend on each measurement
 BATCHES = (4, 16, 64)
@@ -189,28 +185,28 @@ def start(model: Model) -> tuple[float, int | None]:
 def peak_memory() -> int | None:
     """The most bytes of memory this process had in use at once, mapped files among them."""
     try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    kilobytes = next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]
-    return int(kilobytes) * 1024
+    told = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(told[1]) * 1024 if told else None
 
 
 def machine() -> dict[str, Any]:
     """What the speeds depend on: processor, threads, NumPy, its BLAS and the settings of that."""
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     return {
         "processor": processor(),
         "threads": n_threads(),
         "numpy": np.__version__,
-        "blas": f"{blas['name']} {blas['version']}",
+        "blas": " ".join(str(blas.get(fact, "unknown")) for fact in ("name", "version")),
         "settings": {name: os.environ[name] for name in BLAS_SETTINGS if name in os.environ},
     }
 
 
 def n_threads() -> int:
-    """The threads that BLAS uses: OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, else all cores."""
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    """The threads that BLAS uses, as its variables say (Accelerate's is the last), or all cores."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         if os.environ.get(name, "").isdigit():
             return max(1, int(os.environ[name]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -267,97 +263,3 @@ def bench(model: Model, *, seconds: float = SECONDS, progress: bool = False) -> 
         "cold_start_seconds": first,
         "peak_memory_bytes": peak,
     }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
-    from gpt2np.commands import add_model_options
-
-    add_model_options(parser)
-    parser.add_argument(
-        "--shape",
-        choices=PRESETS,
-        help="measure random weights of this model's shape instead, written to a "
-        "temporary folder: nothing is downloaded",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="S",
-        help=f"how long to measure each form of pass ({SECONDS})",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-    if arguments.shape and arguments.model:
-        raise InputError("give --model or --shape, not both")
-    if not 0 < arguments.seconds <= 3600:
-        raise InputError(f"--seconds is {arguments.seconds}: give more than 0, at most 3600")
-    with _source(arguments.shape, arguments.model) as source:
-        model = load(source, dtype=arguments.dtype)
-        found = bench(model, seconds=arguments.seconds, progress=True)
-    if arguments.shape:
-        found["model"] = f"random weights of the shape of {arguments.shape}"
-    print(json.dumps(found, indent=2) if arguments.json else report(found))
-    return 0
-
-
-@contextmanager
-def _source(shape: str | None, source: str | None) -> Iterator[str | None]:
-    """What to load: a shape is made a model on disk, so that it can be loaded like any other."""
-    if shape is None:
-        yield source
-        return
-    from gpt2np.saving import save
-
-    with tempfile.TemporaryDirectory(prefix="gpt2np-bench-") as folder:
-        save(Model(Params.random(PRESETS[shape]), Tokenizer.gpt2()), folder)
-        yield folder
-
-
-def report(found: dict[str, Any]) -> str:
-    """Lay out what was measured as a table."""
-    machine = found["machine"]
-    peak, weights = found["peak_memory_bytes"], found["weight_bytes"]
-    rows = [("", "tokens/s", "limit", "reached", "the limit is")]
-    for speed in found["decode"]:
-        form = "decode, batch {batch}, {cached} cached".format(**speed)
-        rows.append(_row(form, speed, f"{speed['limit_gigabytes_per_second']:.1f} GB/s of weights"))
-    for speed in found["prefill"]:
-        form = "prefill of {new}".format(**speed)
-        rows.append(_row(form, speed, f"{speed['limit_gigaflops']:.0f} GFLOP/s"))
-    return "\n".join(
-        [
-            f"{found['model']}: {found['parameters']:,} parameters, {found['dtype']}",
-            f"{machine['processor']}, {machine['threads']} threads, NumPy {machine['numpy']}, "
-            f"{machine['blas']}",
-            *(
-                f"note: {name}={value} is set, and may slow NumPy's products"
-                for name, value in machine["settings"].items()
-            ),
-            "",
-            *(
-                f"{form:<36}{rate:>10}{limit:>10}{reached:>9}   {what}"
-                for form, rate, limit, reached, what in rows
-            ),
-            "(the limit: the matrix products alone, timed in turn; the best times of each count)",
-            "",
-            f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
-            "first token",
-            f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
-            f"weights {weights / 1e6:.0f} MB",
-        ]
-    )
-
-
-def _row(form: str, speed: dict[str, Any], what: str) -> tuple[str, str, str, str, str]:
-    return (
-        form,
-        f"{speed['tokens_per_second']:,.1f}",
-        f"{speed['limit_tokens_per_second']:,.1f}",
-        f"{speed['fraction']:.0%}",
-        what,
-    )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpt2np.errors import CheckpointError
 
 # gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
 # Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with.
-TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
-ERF_GELU = ("gelu",)
+# which nanoGPT trains with. layers.GELU has the functions.
+ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,10 @@ class Config:
             )
         if self.n_inner == 0:
             object.__setattr__(self, "n_inner", 4 * self.n_embd)
-        if self.activation_function not in TANH_GELU + ERF_GELU:
+        if self.activation_function not in ACTIVATIONS:
             raise CheckpointError(
                 f"config: activation_function is {self.activation_function!r}; "
-                f"GPT-2 has one of {', '.join(TANH_GELU + ERF_GELU)}"
+                f"GPT-2 has one of {', '.join(ACTIVATIONS)}"
             )
         epsilon = self.layer_norm_epsilon
         if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not epsilon >= 0:
@@ -149,11 +148,27 @@ class Config:
         }
 
 
-# OpenAI's four sizes and Hugging Face's distilled one, by the names of the hub.
-PRESETS = {
-    "distilgpt2":  Config(n_layer=6,  n_embd=768,  n_head=12),
-    "gpt2":        Config(n_layer=12, n_embd=768,  n_head=12),
-    "gpt2-medium": Config(n_layer=24, n_embd=1024, n_head=16),
-    "gpt2-large":  Config(n_layer=36, n_embd=1280, n_head=20),
-    "gpt2-xl":     Config(n_layer=48, n_embd=1600, n_head=25),
-}  # fmt: skip
+class KnownModel(NamedTuple):
+    """A GPT-2 that has a name: the names, where it was published, and its shape."""
+
+    names: tuple[str, ...]  # the hub's first, then OpenAI's sizes, as counted now and in 2019
+    repository: str  # on the Hugging Face hub
+    original: str | None  # the folder in which OpenAI published it
+    config: Config
+
+
+MODELS = (
+    KnownModel(("gpt2",        "124M",  "117M"),  "openai-community/gpt2",        "124M",
+               Config(n_layer=12, n_embd=768,  n_head=12)),
+    KnownModel(("gpt2-medium", "355M",  "345M"),  "openai-community/gpt2-medium", "355M",
+               Config(n_layer=24, n_embd=1024, n_head=16)),
+    KnownModel(("gpt2-large",  "774M",  "762M"),  "openai-community/gpt2-large",  "774M",
+               Config(n_layer=36, n_embd=1280, n_head=20)),
+    KnownModel(("gpt2-xl",     "1558M", "1542M"), "openai-community/gpt2-xl",     "1558M",
+               Config(n_layer=48, n_embd=1600, n_head=25)),
+    KnownModel(("distilgpt2",),                   "distilbert/distilgpt2",        None,
+               Config(n_layer=6,  n_embd=768,  n_head=12)),
+)  # fmt: skip
+
+PRESETS = {model.names[0]: model.config for model in MODELS}
+BY_NAME = {name: model for model in MODELS for name in (*model.names, model.repository)}

@@ -10,16 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpt2np.assets_path import assets
-from gpt2np.checkpoints import Checkpoint, open_checkpoint
-from gpt2np.checkpoints.base import release
-from gpt2np.config import PRESETS, Config
+from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.files import read_text
+from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Params
-from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
 
@@ -125,7 +122,7 @@ class Model:
 
         Examples
         --------
-        >>> import gpt2np
+        >>> import gpt2np, numpy as np
         >>> model = gpt2np.load()
         >>> name = "h.0.attn.c_proj.weight"
         >>> without = model.replace({name: np.zeros_like(model.params[name])})
@@ -183,7 +180,7 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     (4, 128)
     """
     opened = inspect(source, dtype=dtype)
-    return Model(opened.reading.params, opened.tokenizer, opened.name)
+    return Model(opened.fitted.params, opened.tokenizer, opened.name)
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
@@ -196,20 +193,11 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     if source is None or source == TINY:
         return assets() / TINY, TINY
     path = Path(source).expanduser()
-    if path.exists() or Path(f"{path}.index").is_file():  # TensorFlow's model.ckpt is no file
+    if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
 
     return hub.resolve(source), os.fspath(source)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The parameters that a checkpoint's tensors became, and what was done to them."""
-
-    params: Params
-    dropped: dict[str, str]  # name in the file -> why
-    renamed: dict[str, str]  # name in the file -> canonical name
 
 
 @dataclass(frozen=True)
@@ -218,7 +206,7 @@ class Opened:
 
     name: str
     checkpoint: Checkpoint
-    reading: Reading
+    fitted: Fitted
     tokenizer: Tokenizer | None
 
 
@@ -230,106 +218,14 @@ def inspect(
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
     checkpoint = open_checkpoint(path, verify=verify)
-    folder = path if path.is_dir() else path.parent
-    reading = read_params(checkpoint, read_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(checkpoint, folder, reading.params.config)
-    return Opened(name, checkpoint, reading, tokenizer)
+    folder = path if path.is_dir() else checkpoint.files[0].parent
+    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
+    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
+    return Opened(name, checkpoint, fitted, tokenizer)
 
 
-def read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:
-    """Give a checkpoint's tensors their canonical names, layout and dtype.
-
-    Without a config, the sizes are read off the shapes.
-    """
-    try:
-        return _read_params(checkpoint, config, dtype)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.files[0]}: {error}") from None
-
-
-def _read_params(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Reading:
-    arrays: dict[str, Array] = {}
-    dropped: dict[str, str] = {}
-    renamed: dict[str, str] = {}
-    for raw, array in checkpoint.tensors.items():
-        name = canonical_name(raw)
-        if name.endswith(BUFFERS):
-            dropped[raw] = "a mask, not learned"
-            continue
-        if name in arrays:
-            raise CheckpointError(f"tensor {name} is there twice, the second time as {raw}")
-        if array.dtype.kind != "f":
-            raise CheckpointError(f"tensor {raw} holds {checkpoint.dtypes[raw]}, not weights")
-        if name != raw:
-            renamed[raw] = name
-        # OpenAI's conv1d has a leading axis of 1.
-        arrays[name] = array[0] if raw.startswith("model/") and array.ndim == 3 else array
-
-    linear = _transpose_linear(arrays)
-    config = config or _config_of_shapes(arrays, linear, bool(dropped), checkpoint.config)
-    if not any(name.endswith(".bias") for name in arrays):  # nanoGPT with bias=False
-        arrays |= _zero_biases(arrays)
-    if checkpoint.format == "llm.c" and arrays["wte.weight"].shape[0] > config.vocab_size:
-        arrays["wte.weight"] = arrays["wte.weight"][: config.vocab_size]
-        dropped["padding"] = f"rows of wte beyond {config.vocab_size}"
-    if config.tie_word_embeddings and "lm_head.weight" in arrays:
-        head = arrays.pop("lm_head.weight")
-        if not _same(head, arrays.get("wte.weight")):
-            raise CheckpointError(
-                "the config ties the head to wte, but there is a lm_head.weight of other values; "
-                "set tie_word_embeddings to false in config.json to use it"
-            )
-        dropped["lm_head.weight"] = "wte again"
-    check_shapes(config, {name: array.shape for name, array in arrays.items()})
-    converted = {name: _laid_out(name, array, dtype) for name, array in arrays.items()}
-    return Reading(Params(config, converted), dropped, renamed)
-
-
-def _laid_out(name: str, array: Array, dtype: str) -> Array:
-    """Convert to the dtype, and lay out for speed; what needs neither stays mapped to its file.
-
-    The MLP's second matrix is tall, [F, D]: BLAS reads it 1.6 times as fast column by column.
-    """
-    if not name.endswith(".mlp.c_proj.weight") or array.flags.f_contiguous:
-        return np.asarray(array, dtype)
-    copy = np.empty(array.shape, dtype, order="F")
-    for start in range(0, len(array), 64):  # rows at a time that stay in the cache: twice as fast
-        copy[start : start + 64] = array[start : start + 64]
-    release(array)
-    return copy
-
-
-def _transpose_linear(arrays: dict[str, Array]) -> bool:
-    """Turn the matrices of nn.Linear, [out, in], to [in, out]; say whether they were.
-
-    c_attn tells which they are: c_proj is square, and no shape would ever show it.
-    """
-    first = arrays.get("h.0.attn.c_attn.weight")
-    if first is None or first.ndim != 2 or first.shape[0] != 3 * first.shape[1]:
-        return False
-    for name, array in arrays.items():
-        if name.startswith("h.") and array.ndim == 2:
-            arrays[name] = array.T
-    return True
-
-
-def _zero_biases(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {
-        name.removesuffix("weight") + "bias": np.zeros(array.shape[-1], array.dtype)
-        for name, array in arrays.items()
-        if name.startswith(("h.", "ln_f"))
-    }
-
-
-def _same(a: Array, b: Array | None) -> bool:
-    if b is None or a.shape != b.shape:
-        return False
-    same_memory = a.__array_interface__["data"] == b.__array_interface__["data"]
-    return (same_memory and a.strides == b.strides) or np.array_equal(a, b)
-
-
-def read_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
-    """Find a checkpoint's config: in the file itself, else in the folder; else None."""
+def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
+    """Give a checkpoint's config: in the file itself, else in the folder; else None."""
     if checkpoint.format == "gguf":
         return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
@@ -362,40 +258,6 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     """nanoGPT's model_args: it trains with the exact GELU, and ties the head."""
     values = {**arguments, "n_ctx": arguments.get("block_size"), "activation_function": "gelu"}
     return Config.from_dict(values)
-
-
-def _config_of_shapes(
-    arrays: Mapping[str, Array], linear: bool, masks: bool, known: Mapping[str, Any]
-) -> Config:
-    """Read the sizes off the tensors where there is no config.json; `known` tells of the rest.
-
-    Only the number of heads leaves no trace in the shapes, and only the four published widths
-    make it known. Matrices as [out, in] with masks and a head of its own are minGPT's.
-    """
-    try:
-        (V, D), (n_ctx, _) = arrays["wte.weight"].shape, arrays["wpe.weight"].shape
-        F = arrays["h.0.mlp.c_fc.weight"].shape[1]
-    except (KeyError, ValueError, IndexError):
-        raise CheckpointError("these are not the tensors of a GPT-2") from None
-    heads = known.get("n_head", {p.n_embd: p.n_head for p in PRESETS.values()}.get(D))
-    activation = known.get("activation_function")
-    untied = "lm_head.weight" in arrays and not _same(
-        arrays["lm_head.weight"], arrays["wte.weight"]
-    )
-    if heads is None or (linear and not activation and not (masks and untied)):
-        what = "how many heads there are" if heads is None else "which GELU the model has"
-        raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
-    layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
-    return Config(
-        vocab_size=V,
-        n_ctx=n_ctx,
-        n_embd=D,
-        n_head=heads,
-        n_layer=len(layers),
-        n_inner=F,
-        activation_function=activation or "gelu_new",
-        tie_word_embeddings=not untied,
-    )
 
 
 def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:

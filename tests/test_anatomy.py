@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -299,6 +300,13 @@ def test_command_shows_a_sheet(component, capsys):
     assert max(map(len, text.splitlines())) <= 100
     assert main(["explain", component, "--latex"]) == 0
     assert find(component).latex.split()[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["gpt2-large", "774M", "762M", "openai-community/gpt2-large"])
+def test_a_known_model_needs_no_weights_by_any_of_its_names(capsys, monkeypatch, name):
+    monkeypatch.setattr(socket, "socket", None)  # any use of the network would fail
+    assert main(["explain", "-m", name]) == 0
+    assert "774,030,080" in capsys.readouterr().out
 
 
 def test_readme_shows_the_table(capsys):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gpt2np
 from gpt2np import bench
-from gpt2np.config import PRESETS, Config
+from gpt2np.commands import bench as command
+from gpt2np.config import BY_NAME, Config
 from gpt2np.errors import InputError
 from gpt2np.saving import save
 from gpt2np.schema import tensors
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
 
 def arguments(*given: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
+    command.add_arguments(parser)
     return parser.parse_args([*given, "--seconds", "0.01"])
 
 
@@ -42,7 +43,7 @@ def found(folder):
 
 def test_json_is_what_the_function_gives(folder, found, capsys, monkeypatch):
     monkeypatch.setattr(bench, "start", lambda model: (0.5, 123))
-    assert bench.run(arguments("--model", folder, "--json")) == 0
+    command.run(arguments("--model", folder, "--json"))
     out, err = capsys.readouterr()
     printed = json.loads(out)
     assert err == ""  # no bar where standard error is no terminal
@@ -89,7 +90,7 @@ def test_a_process_was_started(found):
 def test_the_table_shows_each_figure(folder, capsys, monkeypatch):
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setattr(bench, "start", lambda model: (0.5, None))
-    assert bench.run(arguments("--model", folder)) == 0
+    command.run(arguments("--model", folder))
     out = capsys.readouterr().out
     for words in (
         f"{n_params():,} parameters",
@@ -161,6 +162,7 @@ def test_a_context_of_one_position():
 
 
 def test_peak_memory_is_the_system_s():
+    resource = pytest.importorskip("resource", reason="this system does not tell")
     pages = np.ones(50_000_000, np.uint8)
     peak = bench.peak_memory()
     del pages
@@ -170,17 +172,34 @@ def test_peak_memory_is_the_system_s():
     assert peak == pytest.approx(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, rel=0.1)
 
 
-def test_a_shape_needs_no_model(monkeypatch, capsys):
-    monkeypatch.setitem(PRESETS, "distilgpt2", CONFIG)
-    assert bench.run(arguments("--shape", "distilgpt2", "--json")) == 0
+@pytest.mark.parametrize("name", ["distilgpt2", "82M"])
+def test_a_shape_needs_no_model(monkeypatch, capsys, name):
+    monkeypatch.setitem(BY_NAME, name, BY_NAME["distilgpt2"]._replace(config=CONFIG))
+    command.run(arguments("--shape", name, "--json"))
     printed = json.loads(capsys.readouterr().out)
-    assert printed["model"] == "random weights of the shape of distilgpt2"
+    assert printed["model"] == f"random weights of the shape of {name}"
     assert printed["cold_start_seconds"] > 0
+
+
+def test_what_a_system_does_not_tell_is_unknown(monkeypatch):
+    monkeypatch.setattr(np, "show_config", lambda mode: {"Build Dependencies": {"blas": {}}})
+    monkeypatch.setattr(Path, "read_text", lambda path, **_: "Name:\tpython\n")
+    assert bench.machine()["blas"] == "unknown unknown"
+    assert bench.peak_memory() is None
+
+
+def test_threads_are_those_that_blas_is_told(monkeypatch):
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VECLIB_MAXIMUM_THREADS", "3")
+    assert bench.n_threads() == 3
 
 
 def test_what_cannot_be_measured_is_refused(folder):
     with pytest.raises(InputError, match="not both"):
-        bench.run(arguments("--model", folder, "--shape", "gpt2"))
+        command.run(arguments("--model", folder, "--shape", "gpt2"))
+    with pytest.raises(InputError, match="--shape gpt3: known are gpt2, 124M"):
+        command.run(arguments("--shape", "gpt3"))
     with pytest.raises(InputError, match="not in a file"):
         bench.bench(gpt2np.Model(gpt2np.Params.random(CONFIG)), seconds=0.01)
 
@@ -198,4 +217,4 @@ def test_odd_times_are_refused(folder, seconds):
     given = arguments("--model", folder)
     given.seconds = float(seconds)
     with pytest.raises(InputError, match="give more than 0, at most 3600"):
-        bench.run(given)
+        command.run(given)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt2np import CheckpointError, Config
-from gpt2np.config import PRESETS
+from gpt2np.config import ACTIVATIONS, BY_NAME, MODELS, PRESETS
+from gpt2np.layers import GELU
 
 SIZES = {"vocab_size": 11, "n_ctx": 7, "n_embd": 6, "n_head": 2, "n_layer": 3}
 
@@ -32,6 +33,11 @@ def test_presets(name, L, D, H):
     assert config.head_width == 64
     rest = replace(config, n_layer=12, n_embd=768, n_head=12, n_inner=0)
     assert rest == Config()
+
+
+def test_no_two_models_have_a_name_in_common():
+    assert len(BY_NAME) == sum(len(model.names) + 1 for model in MODELS)
+    assert PRESETS.keys() <= BY_NAME.keys()
 
 
 def test_defaults_are_hugging_faces():
@@ -207,3 +213,7 @@ def test_it_does_not_change_and_can_be_a_key():
     with pytest.raises(FrozenInstanceError):
         config.n_layer = 4
     assert {config: 1}[Config(**SIZES)] == 1
+
+
+def test_every_activation_that_is_allowed_is_computed():
+    assert set(ACTIVATIONS) == set(GELU)

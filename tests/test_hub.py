@@ -20,9 +20,10 @@ import faulty_server as fs
 import pytest
 from shared import SHARED, needs_shared
 
-from gpt2np import fetching, hub
+from gpt2np import hub
 from gpt2np.assets_path import assets
 from gpt2np.errors import CheckpointError, DownloadError, InputError
+from gpt2np.hub import caches, fetching, remote
 
 REPO = "someone/model"
 COMMIT = "c0ffee" + "0" * 34
@@ -354,8 +355,8 @@ for settings in {SETTINGS!r}:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in settings.items():
                 patch.setenv(name, value)
-            hub._hf_token()
-            assert [hub._hf_cache(), read[-1]] == [Path(path) for path in json.loads(line)]
+            caches.hf_token()
+            assert [caches.hf_cache(), read[-1]] == [Path(path) for path in json.loads(line)]
 
 
 @pytest.mark.parametrize(
@@ -498,7 +499,7 @@ def test_an_index_names_plain_files_or_nothing(machine, name):
     index = machine / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"wte.weight": "a.bin", "wpe.weight": name}}))
     with pytest.raises(CheckpointError, match="weight_map must map each tensor to") as error:
-        hub._shards(index)
+        caches.shards(index)
     assert "\n" not in str(error.value)
 
 
@@ -561,7 +562,7 @@ def openai(servers, monkeypatch):
     """OpenAI's four sizes on the storage server; without the digests of the real files."""
     front, _ = servers
     monkeypatch.setenv("GPT2NP_OPENAI_ENDPOINT", f"{front.url}/gpt-2/models")
-    monkeypatch.setattr(hub, "_PINNED", {})
+    monkeypatch.setattr(remote, "_PINNED", {})
     for size in ("124M", "355M", "774M", "1558M"):
         for name in OPENAI:
             body = f"{size} {name}".encode() * 10_000
@@ -697,7 +698,7 @@ def test_the_pinned_digests():
         for file, keys in pinned.items()
         for key in keys
     }
-    assert expected == hub._PINNED
+    assert expected == remote._PINNED
 
 
 def test_a_pinned_digest_holds_against_a_server_that_agrees_with_itself(servers):
@@ -1203,5 +1204,5 @@ def test_the_network_is_not_even_imported_without_need(machine):
     write_cache(machine / "home/.cache/huggingface/hub")
     out, err = run(f"{RESOLVE}; import sys; print(*sys.modules)").communicate()
     loaded = set(out.splitlines()[-1].split())
-    assert "gpt2np.fetching" in loaded, err
+    assert "gpt2np.hub.fetching" in loaded, err
     assert loaded.isdisjoint({"requests", "urllib3", "tqdm"})

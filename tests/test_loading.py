@@ -159,7 +159,7 @@ def test_prefixes_and_masks(tmp_path, prefix):
     )
     write_config(tmp_path)
     assert_same_logits(tmp_path, model)
-    dropped = inspect(tmp_path).reading.dropped
+    dropped = inspect(tmp_path).fitted.dropped
     assert sorted(dropped) == sorted(
         f"{prefix}h.{i}.attn.{mask}" for i in range(2) for mask in ("bias", "masked_bias")
     )

@@ -21,9 +21,9 @@ from gpt2np.checkpoints import (
 from gpt2np.checkpoints.base import Checkpoint, map_file, sibling
 from gpt2np.errors import CheckpointError
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "is_there", "open_checkpoint"]
 
-READERS: tuple[ModuleType, ...] = (llmc, tf_bundle, npz, pytorch, safetensors, flax, gguf)
+FORMATS: tuple[ModuleType, ...] = (llmc, tf_bundle, npz, pytorch, safetensors, flax, gguf)
 
 # The file to open in a folder, the first that is there.
 USUAL = (
@@ -96,26 +96,35 @@ def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Ch
 
 
 def _open_file(path: Path, *, verify: bool, shard: bool = False) -> Checkpoint:
-    """Read one file by the reader that recognises it; a shard must not lead to more files."""
+    """Read one file by the format that recognises it; a shard must not lead to more files."""
     if path.is_dir():
         return npy.read_folder(path)
     data = map_file(path)
-    for reader in READERS:
-        if reader.recognises(data):
-            checkpoint: Checkpoint = reader.read(path, data, verify=verify)
+    for form in FORMATS:
+        if form.recognises(data):
+            checkpoint: Checkpoint = form.read(path, data, verify=verify)
             return checkpoint
     if sharded.recognises(data) and not shard:
         return sharded.read(path, data, lambda p: _open_file(p, verify=verify, shard=True))
     raise foreign.refuse(path, data)
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path leads to a checkpoint, of whatever kind."""
+    return path.exists() or _index(path).is_file()
+
+
+def _index(path: Path) -> Path:
+    """The index of "model.ckpt", which is no file but what TensorFlow calls the set of them."""
+    return path.parent / f"{path.name}.index"
+
+
 def _find(path: Path) -> Path:
     """The file to open: for a folder, the usual one; for TensorFlow's names, the index."""
     if path.is_dir():
         path = _find_in_folder(path)
-    with_index = path.parent / f"{path.name}.index"
-    if with_index.is_file() and not path.is_file():
-        return with_index  # "model.ckpt", as TensorFlow names the set of its files
+    if not path.is_file() and _index(path).is_file():
+        return _index(path)
     if path.name == "checkpoint":
         text = map_file(path)[:4096].tobytes().decode("utf-8-sig", "replace")
         if match := re.search(r'^model_checkpoint_path: "(.+)"\r?$', text, re.MULTILINE):

@@ -148,6 +148,8 @@ def quote(value: object) -> str:
     """A value from a file, fit for a one-line message whatever it holds."""
     if isinstance(value, str | bytes):
         return repr(value) if len(value) <= 80 else repr(value[:77]) + "..."
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "an enormous number"  # Python itself refuses to write some
     return repr(value) if isinstance(value, int | float | None) else f"a {type(value).__name__}"
 
 

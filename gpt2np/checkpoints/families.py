@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt2np.checkpoints.base import Array, Checkpoint, quote
-from gpt2np.config import PRESETS
 from gpt2np.errors import CheckpointError
 
 Arrays = dict[str, Array]
@@ -154,7 +153,7 @@ def _finish_flax(arrays: Arrays) -> dict[str, Any]:
 
 def _finish_scratch(arrays: Arrays) -> dict[str, Any]:
     _join_queries(arrays, axis=0)
-    return {"activation_function": "gelu_new", "n_head": _heads(arrays)}
+    return {"activation_function": "gelu_new"}
 
 
 def _finish_min_gpt(arrays: Arrays) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _finish_min_gpt(arrays: Arrays) -> dict[str, Any]:
     wpe = arrays.get("wpe.weight")
     if wpe is not None and wpe.ndim == 3 and len(wpe) == 1:
         arrays["wpe.weight"] = wpe[0]
-    return {"activation_function": "gelu", "n_head": _heads(arrays)}  # nn.GELU()
+    return {"activation_function": "gelu"}  # nn.GELU()
 
 
 def _finish_lens(arrays: Arrays) -> dict[str, Any]:
@@ -215,12 +214,6 @@ def _join_queries(arrays: Arrays, axis: int) -> None:
 
 def _blocks(arrays: Arrays) -> list[str]:
     return list(dict.fromkeys(name.split(".")[1] for name in arrays if name.startswith("h.")))
-
-
-def _heads(arrays: Arrays) -> int | None:
-    """How many heads the published models of this width have: no shape would show it."""
-    width = arrays["wte.weight"].shape[-1] if "wte.weight" in arrays else 0
-    return {preset.n_embd: preset.n_head for preset in PRESETS.values()}.get(width)
 
 
 FAMILIES = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpt2np.checkpoints.base import DTYPES, Array, Bytes, Checkpoint, view
 from gpt2np.errors import CheckpointError
+from gpt2np.schema import TABLE
 
 MAGIC = 20240326
 HEADER = 256 * 4
@@ -74,24 +75,21 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
 
 
 def _kinds(fields: dict[str, int]) -> list[tuple[str, tuple[int, ...]]]:
-    """Name and shape of each kind of weight, in the order of the file."""
-    V, T = fields["padded_vocab_size"], fields["max_seq_len"]
-    L, D = fields["num_layers"], fields["channels"]
-    return [
-        ("transformer.wte.weight",                 (V, D)),
-        ("transformer.wpe.weight",                 (T, D)),
-        ("transformer.h.{i}.ln_1.weight",          (L, D)),
-        ("transformer.h.{i}.ln_1.bias",            (L, D)),
-        ("transformer.h.{i}.attn.c_attn.weight",   (L, 3 * D, D)),
-        ("transformer.h.{i}.attn.c_attn.bias",     (L, 3 * D)),
-        ("transformer.h.{i}.attn.c_proj.weight",   (L, D, D)),
-        ("transformer.h.{i}.attn.c_proj.bias",     (L, D)),
-        ("transformer.h.{i}.ln_2.weight",          (L, D)),
-        ("transformer.h.{i}.ln_2.bias",            (L, D)),
-        ("transformer.h.{i}.mlp.c_fc.weight",      (L, 4 * D, D)),
-        ("transformer.h.{i}.mlp.c_fc.bias",        (L, 4 * D)),
-        ("transformer.h.{i}.mlp.c_proj.weight",    (L, D, 4 * D)),
-        ("transformer.h.{i}.mlp.c_proj.bias",      (L, D)),
-        ("transformer.ln_f.weight",                (D,)),
-        ("transformer.ln_f.bias",                  (D,)),
-    ]  # fmt: skip
+    """Name and shape of each kind of weight, in the order of the file, which is the table's."""
+    D = fields["channels"]
+    size = {
+        "V": fields["padded_vocab_size"],
+        "n_ctx": fields["max_seq_len"],
+        "D": D,
+        "3D": 3 * D,
+        "F": 4 * D,
+    }
+    kinds = []
+    for row in TABLE:
+        if row.component == "lm_head":
+            continue  # always tied
+        shape = [size[symbol] for symbol in row.shape.split()]
+        if "{i}" in row.name:
+            shape = [fields["num_layers"], *shape[::-1]]
+        kinds.append((f"transformer.{row.name}", tuple(shape)))
+    return kinds

@@ -4,6 +4,7 @@ np.savez and MLX store them as they are, np.savez_compressed deflates them.
 https://numpy.org/doc/stable/reference/generated/numpy.savez.html
 """
 
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def _bytes(data: Bytes, entry: Entry, where: str, verify: bool) -> Bytes:
 
 
 def _inflated(packed: Bytes, entry: Entry, where: str) -> Bytes:
-    if not entry.deflated:
+    if entry.method != zipfile.ZIP_DEFLATED:
         raise CheckpointError(
             f"{where} is packed in a way that NumPy does not use: write it again with np.savez"
         )

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from gpt2np.checkpoints import unpickle
 from gpt2np.checkpoints.base import (
     DTYPES,
     Array,
@@ -27,6 +26,7 @@ from gpt2np.checkpoints.base import (
     quote,
     view,
 )
+from gpt2np.checkpoints.unpickle import Inert, Machine
 from gpt2np.checkpoints.zip_entries import zip_entries
 from gpt2np.errors import CheckpointError
 
@@ -77,9 +77,19 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     read_format = _read_zip if data[:4].tobytes() == ZIP else _read_legacy
     top, spans = read_format(path, data, verify)
     if type(top) is not dict:
-        raise CheckpointError(f"{path} holds {quote(top)}, not the dictionary of a model's tensors")
+        what = f"an object of {quote(top.name)}" if isinstance(top, Inert) else quote(top)
+        raise CheckpointError(
+            f"{path} holds {what}, not the dictionary of a model's tensors: "
+            "load it in torch and save model.state_dict()"
+        )
     nested = next((key for key in NESTED if _tensors(top.get(key))), None)
-    tensors = _tensors(top if nested is None else top[nested])
+    contents = top if nested is None else top[nested]
+    tensors = _tensors(contents)
+    for key, value in contents.items():
+        if isinstance(value, Inert) and value.name.startswith("torch."):
+            raise CheckpointError(
+                f"{path}: tensor {quote(key)} is of the kind {quote(value.name)}, which is not read"
+            )
     if not tensors:
         raise CheckpointError(f"{path} holds no tensors at its top nor in {', '.join(NESTED)}")
     rest = {key: value for key, value in top.items() if key != nested and isinstance(key, str)}
@@ -170,21 +180,18 @@ def _read_zip(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
     if order and data[order.start : order.stop].tobytes() == b"big":
         raise CheckpointError(f"{path} is big-endian: save it again on a little-endian machine")
     pickled = members["data.pkl"]
-    top, _ = _unpickle(data[pickled.start : pickled.stop], f"{path}, data.pkl", {})
+    machine = Machine(data[pickled.start : pickled.stop], NAMES, Storages().find)
+    top = machine.load(f"{path}, data.pkl")
     inside = [(name.removeprefix("data/"), e) for name, e in members.items() if name[:5] == "data/"]
     return top, {key: (entry.start, entry.stop) for key, entry in inside}
 
 
 def _read_legacy(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
     """The same of a file in the format before torch 1.6, which has no checksums to verify."""
-    position = 0
-    storages: dict[str, Storage] = {}
-    parts = []
-    for _ in range(5):
-        part, size = _unpickle(data[position:], str(path), storages)
-        parts.append(part)
-        position += size
-    magic, protocol, system, top, keys = parts
+    storages = Storages()
+    machine = Machine(data, NAMES, storages.find)
+    magic, protocol, system, top, keys = (machine.load(str(path)) for _ in range(5))
+    position = machine.stream.position
     if magic != MAGIC or protocol != PROTOCOL or type(system) is not dict or type(keys) is not list:
         raise CheckpointError(f"{path} is damaged, or was written by an unknown version of torch")
     if system.get("little_endian") is not True:
@@ -205,30 +212,28 @@ def _read_legacy(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
     return top, spans
 
 
-def _unpickle(data: Bytes, where: str, storages: dict[str, Storage]) -> tuple[Any, int]:
-    """The object of a pickle and the pickle's length; the storages it refers to are noted."""
+class Storages(dict[str, Storage]):
+    """The storages that a pickle refers to, by their keys."""
 
-    def persistent(identity: Any) -> Storage:
+    def find(self, identity: Any) -> Storage | Inert:
+        """Give the storage of a persistent id."""
         match identity:
+            case ("storage", Inert() as kind, _, _, _):
+                return kind  # of a type that no weights have; in the zip, it can be passed over
             # ("storage", type, key, device, size); the older format adds None, or a view of another
             case ("storage", str(dtype), str(key), _, int(size), *rest) if dtype in DTYPES:
                 storage = Storage(key, dtype, size)
-                if rest in ([], [None]) and storages.setdefault(key, storage) == storage:
+                if rest in ([], [None]) and self.setdefault(key, storage) == storage:
                     return storage
         raise CheckpointError("it refers to a storage in a way that is not understood")
 
-    return unpickle.load(data, where, NAMES, persistent)
 
-
-def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
-    result: dict[Any, Any] = {}
-    for key, value in pairs:
-        unpickle.update(result, [key, value])
-    return result
-
-
-def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+def _rebuild_tensor(
+    storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any
+) -> Tensor | Inert:
     """A view of a storage, if it lies inside: what `rest` says is for training."""
+    if isinstance(storage, Inert):
+        return storage  # complex numbers, say, in an optimizer's state
     if not isinstance(storage, Storage) or type(shape) is not tuple or type(strides) is not tuple:
         raise CheckpointError("it makes a tensor of what is no storage, shape and strides")
     where = f"a tensor in storage {quote(storage.key)}"
@@ -259,7 +264,7 @@ NAMES: dict[str, Any] = {
     "torch._utils._rebuild_tensor":    _rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": lambda data, requires_grad, hooks: data,
-    "collections.OrderedDict":         _ordered_dict,
+    "collections.OrderedDict":         dict,
     # These stand in a configuration that was saved beside the tensors.
     "torch.Size":     tuple,
     "torch.device":   lambda kind, index=None: kind,

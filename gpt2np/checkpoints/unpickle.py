@@ -1,178 +1,250 @@
 """A pickle machine that can only build plain data: it imports nothing and runs nothing.
 
-It knows the opcodes that torch.save emits, and the names that it is given. Python's own Unpickler
-would not do: even with find_class overridden, a few bytes make it fill the memory (a huge memo
-index) or hash for ever (nested tuples as the key of a dictionary).
+pickletools decodes the opcodes, and what they do is done here. Python's own Unpickler would not
+do: even with find_class overridden, a few bytes make it fill the memory (a huge memo index, a copy
+of a copy) or hash for ever (nested tuples as the key of a dictionary).
 """
 
-import pickle
-import struct
-from collections.abc import Callable, Mapping
-from typing import Any
+import pickletools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any, cast
 
 from gpt2np.checkpoints.base import Bytes, quote
 from gpt2np.errors import CheckpointError
 
-MAX_OPCODES = 300_000  # GPT-2 XL with its optimizer takes some 80,000
+MAX_OPCODES = 6_000_000  # GPT-2 XL with its optimizer takes some 80,000; losses, one each
+
+# What is built may take so many bytes: to begin with, for each that was read, and in all. Small
+# numbers take 20 for each of theirs, and nothing real takes more.
+FIRST_MEMORY, MEMORY_PER_BYTE, MAX_MEMORY = 16 << 20, 24, 500 << 20
+
+MAX_LINE = 10_000  # only names, and numbers of Python 2, stand on lines
 
 
-def load(
-    data: Bytes,
-    where: str,
-    names: Mapping[str, Any] | None = None,
-    persistent: Callable[[Any], Any] | None = None,
-) -> tuple[Any, int]:
-    """The object that the pickle at the start of `data` describes, and where the pickle ends.
+class Inert:
+    """What stands for an object that is not built: what it would be, of what, and its state."""
 
-    `names` gives what each "module.name" stands for: data, or a function that may be called.
-    `persistent` makes an object of a persistent id.
-    """
-    machine = Machine(data, names or {}, persistent)
-    try:
-        return machine.run(), machine.position
-    except (ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"the pickle in {where} cannot be read: {error}") from error
+    __slots__ = ("arguments", "items", "name", "state")
+
+    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
+        self.name, self.arguments = name, arguments
+        self.state: Any = None
+        self.items: dict[Any, Any] = {}
+
+    def values(self) -> dict[Any, Any]:
+        """Give its attributes and, of a kind of dictionary, its items."""
+        parts = self.state if type(self.state) is tuple else (self.state,)  # with slots: two
+        states = [part for part in parts[:2] if type(part) is dict]
+        return {key: value for part in (*states, self.items) for key, value in part.items()}
+
+
+class Stream:
+    """The bytes of a mapped file, one after another, as pickletools reads them."""
+
+    def __init__(self, data: Bytes) -> None:
+        self.data, self.position = data.data, 0
+
+    def read(self, size: int) -> bytes:
+        start, self.position = self.position, self.position + size
+        return self.data[start : self.position].tobytes()
+
+    def readline(self) -> bytes:
+        size = self.data[self.position : self.position + MAX_LINE].tobytes().find(b"\n")
+        if size < 0:
+            raise CheckpointError(f"it has a line of more than {MAX_LINE} bytes")
+        return self.read(size + 1)
 
 
 class Machine:
-    """The pickle virtual machine: a stack, the marks on it, and a memo."""
+    """The pickle virtual machine: a stack, the marks on it, and a memo.
+
+    Parameters
+    ----------
+    data : all the pickles that it may read, one after another.
+    names : what each "module.name" stands for: data, or a function that may be called.
+    persistent : makes an object of a persistent id.
+    """
 
     def __init__(
-        self, data: Bytes, names: Mapping[str, Any], persistent: Callable[[Any], Any] | None
+        self,
+        data: Bytes,
+        names: Mapping[str, Any],
+        persistent: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.data, self.position = data.data, 0
+        self.stream = Stream(data)
         self.names, self.persistent = names, persistent
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
+        self.opcodes = self.memory = 0
+
+    def load(self, where: str) -> Any:
+        """Give the object that the next pickle describes."""
+        try:
+            return self.run()
+        except (ValueError, LookupError, TypeError, OverflowError) as error:
+            raise CheckpointError(f"the pickle in {where} cannot be read: {error}") from error
 
     def run(self) -> Any:
-        for _ in range(MAX_OPCODES):
-            opcode = self.take(1)
-            if opcode == pickle.STOP:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: list[Any] = []
+        for opcode, argument, _ in pickletools.genops(cast(IO[bytes], self.stream)):
+            self.opcodes += 1
+            if self.opcodes > MAX_OPCODES:
+                raise CheckpointError(f"it has more than {MAX_OPCODES} opcodes")
+            if opcode.name == "STOP":
                 return self.stack.pop()
-            if opcode not in ACTIONS:
-                raise CheckpointError(f"it has the opcode {opcode!r}, which no tensor needs")
-            ACTIONS[opcode](self)
-        raise CheckpointError(f"it has more than {MAX_OPCODES} opcodes")
+            if opcode.name not in ACTIONS:
+                raise CheckpointError(f"it has the opcode {opcode.name}, which no checkpoint needs")
+            ACTIONS[opcode.name](self, argument)
+        raise CheckpointError("it ends too early")
 
-    def take(self, size: int) -> bytes:
-        piece = self.data[self.position : self.position + size].tobytes()
-        if len(piece) < size:
-            raise CheckpointError("it ends too early")
-        self.position += size
-        return piece
-
-    def number(self, form: str) -> Any:
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
-
-    def counted(self, form: str) -> bytes:
-        return self.take(self.number(form))
-
-    def integer(self, form: str) -> int:
-        return int.from_bytes(self.counted(form), "little", signed=True)
-
-    def text(self, form: str) -> str:
-        return self.counted(form).decode("utf-8", "surrogatepass")
-
-    def line(self) -> str:
-        size = self.data[self.position : self.position + 256].tobytes().find(b"\n")
-        if size < 0:
-            raise CheckpointError("it refers to a name of more than 256 bytes")
-        return self.take(size + 1)[:-1].decode("utf-8")
+    def take(self, memory: int) -> None:
+        """Count the memory, or the steps, that something takes."""
+        self.memory += memory
+        allowed = FIRST_MEMORY + MEMORY_PER_BYTE * self.stream.position
+        if self.memory > min(allowed, MAX_MEMORY):
+            raise CheckpointError("it unfolds to far more than the file holds")
 
     def push(self, value: Any) -> None:
+        self.take(sys.getsizeof(value))
         self.stack.append(value)
 
     def mark(self) -> None:
+        self.take(8)
         self.marks.append(len(self.stack))
 
     def pop(self, count: int) -> list[Any]:
         return [self.stack.pop() for _ in range(count)][::-1]
 
     def pop_to_mark(self) -> list[Any]:
-        return self.pop(len(self.stack) - self.marks.pop())
+        start = self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def discard(self) -> None:
+        if self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
+        else:
+            self.stack.pop()
 
     def put(self, index: int) -> None:
+        missing = index + 1 - len(self.memo)
+        if missing > 0:  # by one, in order, but that Python 2 began at 1
+            self.take(8 * missing)
+            self.memo += [NOTHING] * missing
         self.memo[index] = self.stack[-1]
 
     def get(self, index: int) -> None:
-        if index not in self.memo:
-            raise CheckpointError(f"it recalls object {index}, which it never stored")
+        if not 0 <= index < len(self.memo) or self.memo[index] is NOTHING:
+            raise CheckpointError(f"it recalls object {quote(index)}, which it never stored")
+        self.take(8)
         self.stack.append(self.memo[index])
 
     def extend(self, items: list[Any]) -> None:
-        if type(self.stack[-1]) is not list:
+        self.take(9 * len(items))
+        if type(self.stack[-1]) is list:
+            self.stack[-1].extend(items)
+        elif type(self.stack[-1]) is not Inert:
             raise CheckpointError("it appends to what is no list")
-        self.stack[-1].extend(items)
 
     def update(self, items: list[Any]) -> None:
-        update(self.stack[-1], items)
+        target = self.stack[-1]
+        target = target.items if type(target) is Inert else target
+        if type(target) is not dict or len(items) % 2:
+            raise CheckpointError("it sets an item of what is no dictionary")
+        self.set_items(target, zip(items[::2], items[1::2], strict=True))
 
-    def find(self, module: Any, name: Any) -> Any:
+    def set_items(self, target: dict[Any, Any], items: Iterable[tuple[Any, Any]]) -> None:
+        """Set keys that are hashed and compared in no time; what has another is left out."""
+        for key, value in items:
+            self.take(100 + len(key) if isinstance(key, str) else 100)
+            if isinstance(key, str | float | None) or (
+                isinstance(key, int) and key.bit_length() <= 64  # beyond, millions share a hash
+            ):
+                target[key] = value
+
+    def dictionary(self) -> None:
+        items = self.pop_to_mark()
+        self.push({})
+        self.update(items)
+
+    def find(self, module: Any, name: Any) -> None:
+        """What is not known is named, and never looked for."""
         full = f"{module}.{name}" if type(module) is type(name) is str else "a name that is no text"
-        if full not in self.names:
-            raise CheckpointError(
-                f"it refers to {quote(full)}, which is no part of a tensor and is not run: "
-                "load the file in torch and save model.state_dict()"
-            )
-        return self.names[full]
+        self.push(self.names[full] if full in self.names else Inert(full))
 
-    def refer(self, identity: Any) -> Any:
+    def refer(self, identity: Any) -> None:
         if self.persistent is None:
             raise CheckpointError("it refers to a storage where there can be none")
-        return self.persistent(identity)
+        self.push(self.persistent(identity))
 
-    def call(self, function: Any, arguments: Any) -> Any:
-        if not callable(function) or type(arguments) is not tuple:
+    def call(self, function: Any, arguments: Any, *_: Any) -> None:
+        if type(arguments) is not tuple:
+            raise CheckpointError("it calls with what are no arguments")
+        for argument in arguments:  # which the function may go through
+            self.take(8 * len(argument) if isinstance(argument, str | tuple | list | dict) else 8)
+        if type(function) is Inert:
+            self.push(Inert(function.name, arguments))
+        elif function is dict:
+            self.push({})
+            self.set_items(self.stack[-1], *arguments or [()])
+        elif callable(function):
+            self.push(function(*arguments))
+        else:
             raise CheckpointError("it calls what is no function")
-        return function(*arguments)
+
+    def build(self, state: Any) -> None:
+        if type(self.stack[-1]) is Inert:
+            self.stack[-1].state = state
+        # Else a state dict's _metadata: not needed.
 
 
-def update(target: Any, items: list[Any]) -> None:
-    """Set keys and values, which alternate; only plain keys, which are hashed in no time."""
-    if type(target) is not dict or len(items) % 2:
-        raise CheckpointError("it sets an item of what is no dictionary")
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, str | int | float | None):
-            raise CheckpointError(f"it has {quote(key)} as the key of a dictionary")
-        target[key] = value
+NOTHING = object()  # in the memo, where nothing was put
 
-
-ACTIONS: dict[bytes, Callable[[Machine], object]] = {
-    pickle.PROTO:            lambda m: m.take(1),
-    pickle.FRAME:            lambda m: m.take(8),
-    pickle.NONE:             lambda m: m.push(None),
-    pickle.NEWTRUE:          lambda m: m.push(True),
-    pickle.NEWFALSE:         lambda m: m.push(False),
-    pickle.BININT:           lambda m: m.push(m.number("<i")),
-    pickle.BININT1:          lambda m: m.push(m.number("<B")),
-    pickle.BININT2:          lambda m: m.push(m.number("<H")),
-    pickle.LONG1:            lambda m: m.push(m.integer("<B")),
-    pickle.BINFLOAT:         lambda m: m.push(m.number(">d")),
-    pickle.BINUNICODE:       lambda m: m.push(m.text("<I")),
-    pickle.SHORT_BINUNICODE: lambda m: m.push(m.text("<B")),
-    pickle.BINUNICODE8:      lambda m: m.push(m.text("<Q")),
-    pickle.MARK:             lambda m: m.mark(),
-    pickle.EMPTY_TUPLE:      lambda m: m.push(()),
-    pickle.TUPLE1:           lambda m: m.push(tuple(m.pop(1))),
-    pickle.TUPLE2:           lambda m: m.push(tuple(m.pop(2))),
-    pickle.TUPLE3:           lambda m: m.push(tuple(m.pop(3))),
-    pickle.TUPLE:            lambda m: m.push(tuple(m.pop_to_mark())),
-    pickle.EMPTY_LIST:       lambda m: m.push([]),
-    pickle.APPEND:           lambda m: m.extend(m.pop(1)),
-    pickle.APPENDS:          lambda m: m.extend(m.pop_to_mark()),
-    pickle.EMPTY_DICT:       lambda m: m.push({}),
-    pickle.SETITEM:          lambda m: m.update(m.pop(2)),
-    pickle.SETITEMS:         lambda m: m.update(m.pop_to_mark()),
-    pickle.BINPUT:           lambda m: m.put(m.number("<B")),
-    pickle.LONG_BINPUT:      lambda m: m.put(m.number("<I")),
-    pickle.MEMOIZE:          lambda m: m.put(len(m.memo)),
-    pickle.BINGET:           lambda m: m.get(m.number("<B")),
-    pickle.LONG_BINGET:      lambda m: m.get(m.number("<I")),
-    pickle.GLOBAL:           lambda m: m.push(m.find(m.line(), m.line())),
-    pickle.STACK_GLOBAL:     lambda m: m.push(m.find(*m.pop(2))),
-    pickle.BINPERSID:        lambda m: m.push(m.refer(*m.pop(1))),
-    pickle.REDUCE:           lambda m: m.push(m.call(*m.pop(2))),
-    pickle.BUILD:            lambda m: m.pop(1),  # a state dict's _metadata: not needed
+ACTIONS: dict[str, Callable[[Machine, Any], object]] = {
+    "PROTO":           lambda m, _: None,
+    "FRAME":           lambda m, _: None,
+    "MARK":            lambda m, _: m.mark(),
+    "NONE":            lambda m, _: m.push(None),
+    "NEWTRUE":         lambda m, _: m.push(True),
+    "NEWFALSE":        lambda m, _: m.push(False),
+    "EMPTY_TUPLE":     lambda m, _: m.push(()),
+    "TUPLE1":          lambda m, _: m.push(tuple(m.pop(1))),
+    "TUPLE2":          lambda m, _: m.push(tuple(m.pop(2))),
+    "TUPLE3":          lambda m, _: m.push(tuple(m.pop(3))),
+    "TUPLE":           lambda m, _: m.push(tuple(m.pop_to_mark())),
+    "EMPTY_LIST":      lambda m, _: m.push([]),
+    "LIST":            lambda m, _: m.push(m.pop_to_mark()),
+    "APPEND":          lambda m, _: m.extend(m.pop(1)),
+    "APPENDS":         lambda m, _: m.extend(m.pop_to_mark()),
+    "EMPTY_SET":       lambda m, _: m.push([]),  # a list will do, and hashes nothing
+    "ADDITEMS":        lambda m, _: m.extend(m.pop_to_mark()),
+    "FROZENSET":       lambda m, _: m.push(m.pop_to_mark()),
+    "EMPTY_DICT":      lambda m, _: m.push({}),
+    "DICT":            lambda m, _: m.dictionary(),
+    "SETITEM":         lambda m, _: m.update(m.pop(2)),
+    "SETITEMS":        lambda m, _: m.update(m.pop_to_mark()),
+    "POP":             lambda m, _: m.discard(),
+    "POP_MARK":        lambda m, _: m.pop_to_mark(),
+    "DUP":             lambda m, _: m.push(m.stack[-1]),
+    "PUT":             lambda m, index: m.put(index),
+    "BINPUT":          lambda m, index: m.put(index),
+    "LONG_BINPUT":     lambda m, index: m.put(index),
+    "MEMOIZE":         lambda m, _: m.put(len(m.memo)),
+    "GET":             lambda m, index: m.get(index),
+    "BINGET":          lambda m, index: m.get(index),
+    "LONG_BINGET":     lambda m, index: m.get(index),
+    "GLOBAL":          lambda m, name: m.find(*name.split(" ", 1)),
+    "STACK_GLOBAL":    lambda m, _: m.find(*m.pop(2)),
+    "BINPERSID":       lambda m, _: m.refer(*m.pop(1)),
+    "REDUCE":          lambda m, _: m.call(*m.pop(2)),
+    "NEWOBJ":          lambda m, _: m.call(*m.pop(2)),
+    "NEWOBJ_EX":       lambda m, _: m.call(*m.pop(3)),
+    "BUILD":           lambda m, _: m.build(*m.pop(1)),
 }  # fmt: skip
+PLAIN = (
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING "
+    "UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8"
+)
+ACTIONS |= dict.fromkeys(PLAIN.split(), Machine.push)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
 from gpt2np.commands import text
-from gpt2np.config import PRESETS
+from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError
 from gpt2np.loading import Opened, inspect, load
 from gpt2np.schema import canonical_name
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-m",
         "--model",
         metavar="SOURCE",
-        help="a size (gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2), for "
+        help="a known model (gpt2, gpt2-xl, 355M, ...), for "
         "which no weights are needed; or a checkpoint, whose tensors are "
         "counted (gpt2). For --html, the model to run (the embedded one)",
     )
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> None:
     if args.text is not None:
         raise InputError("--text is for the page: add --html FILE")
     source = args.model or "gpt2"
-    opened = None if source in PRESETS else inspect(source)
-    config = opened.reading.params.config if opened else PRESETS[source]
+    opened = None if source in BY_NAME else inspect(source)
+    config = opened.fitted.params.config if opened else BY_NAME[source].config
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
         row = account.of(find(args.component))
@@ -138,7 +138,7 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
 
 def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     """Count what the file holds, tensor by tensor, and hold the table against it."""
-    tensors, dropped = opened.checkpoint.tensors, opened.reading.dropped
+    tensors, dropped = opened.checkpoint.tensors, opened.fitted.dropped
     others = [raw for raw in tensors if raw in dropped or canonical_name(raw) in dropped]
     counted = sum(array.size for raw, array in tensors.items() if raw not in others)
     more = counted - account.n_params

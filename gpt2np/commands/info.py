@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> None:
 
 def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     """Gather the facts, ready to be printed or written as JSON."""
-    checkpoint, reading, tokenizer = opened.checkpoint, opened.reading, opened.tokenizer
-    params = reading.params
+    checkpoint, fitted, tokenizer = opened.checkpoint, opened.fitted, opened.tokenizer
+    params = fitted.params
     config = params.config
     account = ledger(config)
     stored = Counter(checkpoint.dtypes.values())
@@ -60,9 +60,9 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "parameters": f"{params.n_params:,} counted in {len(params)} tensors",
         "formula": f"{account.formula} = {account.formula_value:,}",
         "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
-        "dropped": reading.dropped,
-        "renamed": f"{len(reading.renamed)} of {len(checkpoint.tensors)} tensors"
-        + "".join(f", such as {raw} to {name}" for raw, name in [*reading.renamed.items()][:1]),
+        "dropped": fitted.dropped,
+        "renamed": f"{len(fitted.renamed)} of {len(checkpoint.tensors)} tensors"
+        + "".join(f", such as {raw} to {name}" for raw, name in [*fitted.renamed.items()][:1]),
     }
     if tensors:
         facts["tensors"] = {
