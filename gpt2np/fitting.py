@@ -157,7 +157,8 @@ def _config_of_shapes(
     untied = "lm_head.weight" in arrays and not _same(
         arrays["lm_head.weight"], arrays["wte.weight"]
     )
-    if heads is None or (linear and not activation and not (masks and untied)):
+    told = activation is not None or "activation_function" not in known
+    if heads is None or not told or (linear and not activation and not (masks and untied)):
         what = "how many heads there are" if heads is None else "which GELU the model has"
         raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
     layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt2np.checkpoints.base import Array, Checkpoint, quote
+from gpt2np.config import PRESETS
 from gpt2np.errors import CheckpointError
 
 Arrays = dict[str, Array]
@@ -153,6 +154,11 @@ def _finish_flax(arrays: Arrays) -> dict[str, Any]:
 
 def _finish_scratch(arrays: Arrays) -> dict[str, Any]:
     _join_queries(arrays, axis=0)
+    for i in _blocks(arrays):  # qkv_bias=False
+        joined = arrays.get(f"h.{i}.attn.c_attn.weight")
+        if joined is not None and joined.ndim == 2:
+            zeros = np.zeros(len(joined), joined.dtype)
+            arrays.setdefault(f"h.{i}.attn.c_attn.bias", zeros)
     return {"activation_function": "gelu_new"}
 
 
@@ -176,17 +182,24 @@ def _finish_lens(arrays: Arrays) -> dict[str, Any]:
             "this model of TransformerLens has a bias in its head (unembed.b_U), which GPT-2 "
             "lacks: save one of HookedTransformer.from_pretrained_no_processing"
         )
-    heads = arrays["h.0.attn.query.weight"].shape[0] if "h.0.attn.query.weight" in arrays else 0
+    known: dict[str, Any] = {"activation_function": None}
+    first = arrays.get("h.0.attn.query.weight")
+    if first is not None and first.ndim == 3:
+        known["n_head"] = first.shape[0]
+        if first.shape[1] in {preset.n_embd for preset in PRESETS.values()}:
+            known["activation_function"] = "gelu_new"  # others are trained with any of several
     for name, array in arrays.items():
         if name.endswith(("query.weight", "key.weight", "value.weight")) and array.ndim == 3:
-            arrays[name] = np.moveaxis(array, 0, 1).reshape(array.shape[1], -1)  # [H, D, K]
+            H, D, K = array.shape
+            arrays[name] = np.moveaxis(array, 0, 1).reshape(D, H * K)
         elif name.endswith(("query.bias", "key.bias", "value.bias")):
-            arrays[name] = array.reshape(-1)  # [H, K]
+            arrays[name] = array.reshape(array.size)  # [H, K]
         elif name.endswith("attn.c_proj.weight") and array.ndim == 3:
-            arrays[name] = array.reshape(-1, array.shape[2])  # [H, K, D]
+            H, K, D = array.shape
+            arrays[name] = array.reshape(H * K, D)
     _join_queries(arrays, axis=1)
     _turn_head(arrays)
-    return {"activation_function": "gelu_new", "n_head": heads}
+    return known
 
 
 def _turn_head(arrays: Arrays) -> None:
@@ -209,7 +222,9 @@ def _join_queries(arrays: Arrays, axis: int) -> None:
         zeros = np.zeros(width, weights[0].dtype)
         biases = [arrays.pop(f"{name.format(i=i)}.bias", zeros) for name in (QUERY, KEY, VALUE)]
         arrays[f"h.{i}.attn.c_attn.weight"] = np.concatenate(weights, axis)
-        arrays[f"h.{i}.attn.c_attn.bias"] = np.concatenate([bias.reshape(-1) for bias in biases])
+        arrays[f"h.{i}.attn.c_attn.bias"] = np.concatenate(
+            [bias.reshape(bias.size) for bias in biases]
+        )
 
 
 def _blocks(arrays: Arrays) -> list[str]:
@@ -245,7 +260,9 @@ def _translate(checkpoint: Checkpoint, family: Family, prefix: str) -> Checkpoin
     arrays: Arrays = {}
     dtypes: dict[str, str] = {}
     for raw, array in checkpoint.tensors.items():
-        name = _translate_name(raw.removeprefix(prefix), family.names)
+        # Flax's head stands beside the "transformer" that all else stands in.
+        bare = raw.removeprefix(prefix).removeprefix(prefix.removesuffix("transformer/"))
+        name = _translate_name(bare, family.names)
         if name in arrays:
             raise CheckpointError(f"tensor {quote(name)} is there twice, once as {quote(raw)}")
         arrays[name], dtypes[name] = array, checkpoint.dtypes[raw]

@@ -21,10 +21,17 @@ CHUNKED = "__msgpack_chunked_array__"
 MAX_DEPTH = 20
 
 
+# First byte of a map or of a text -> how many bytes of its size follow; others follow none.
+MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x81, 0x90), 0)
+TEXTS = {0xD9: 1} | dict.fromkeys(range(0xA1, 0xC0), 0)
+
+
 def recognises(data: Bytes) -> bool:
-    """Whether it is a map of few entries whose first key is a short word."""
+    """Whether it is a map whose first key begins as a word."""
     head = data[:8].tobytes().ljust(8, b"\0")
-    return 0x81 <= head[0] <= 0x8F and 0xA1 <= head[1] <= 0xBF and head[2:3].isalpha()
+    at = 1 + MAPS.get(head[0], 7)
+    key = at + 1 + TEXTS.get(head[at], 7) if at < len(head) else len(head)
+    return head[key : key + 1].isalpha() or head[key : key + 1] == b"_"
 
 
 def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:

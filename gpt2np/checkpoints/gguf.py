@@ -255,8 +255,9 @@ def _config(fields: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]
     for key, name in CONFIG.items():
         if f"{ARCHITECTURE}.{key}" in fields:
             config[name] = fields[f"{ARCHITECTURE}.{key}"]
-    if "layer_norm_epsilon" in config:  # a float32: the decimal number that it was written as
-        config["layer_norm_epsilon"] = float(str(np.float32(config["layer_norm_epsilon"])))
+    epsilon = config.get("layer_norm_epsilon")
+    if isinstance(epsilon, float):  # the decimal number that became this float32
+        config["layer_norm_epsilon"] = float(str(np.float32(epsilon)))
     for key, name in SPECIAL.items():
         if f"tokenizer.ggml.{key}" in fields:
             config[name] = fields[f"tokenizer.ggml.{key}"]
