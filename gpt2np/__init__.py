@@ -11,7 +11,6 @@ from gpt2np.version import __version__
 
 if TYPE_CHECKING:
     from gpt2np.cache import KVCache
-    from gpt2np.completion import Generation
     from gpt2np.config import Config
     from gpt2np.errors import (
         CheckpointError,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
         InputError,
         TokenizerError,
     )
-    from gpt2np.generation import generate, stream
+    from gpt2np.generation import Generation, generate, stream
     from gpt2np.loading import Model, load
     from gpt2np.model import forward
     from gpt2np.params import Params
@@ -57,11 +56,10 @@ __all__ = [
 
 _MODULES = {
     "cache":      ("KVCache",),
-    "completion": ("Generation",),
     "config":     ("Config",),
     "errors":     ("CheckpointError", "ContextError", "DownloadError", "GPT2Error", "InputError",
                    "TokenizerError"),
-    "generation": ("generate", "stream"),
+    "generation": ("Generation", "generate", "stream"),
     "loading":    ("Model", "load"),
     "model":      ("forward",),
     "params":     ("Params",),

@@ -7,15 +7,25 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpt2np.checkpoints import safetensors
+from gpt2np.beside import GENERATION
+from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
+from gpt2np.config import Config
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import TOKENIZER_FILES, Model
+from gpt2np.loading import CONFIG_FILES, TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
+# What config.json says of the weights' file, and not of the model.
+_OWNED = ("dtype", "torch_dtype", "architectures", "auto_map", "tie_word_embeddings")
 
 
-def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = None) -> Path:
+def save(
+    model: Model,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    overwrite: bool = False,
+) -> Path:
     """Write a model as a folder that Hugging Face transformers loads, and so does `load`.
 
     Parameters
@@ -24,9 +34,12 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     folder : str or path
         Made if it is not there. Gets ``config.json`` and ``model.safetensors``, and with a
         tokenizer ``vocab.json`` and ``merges.txt`` (and ``tokenizer.json`` where those do not
-        say all); files of these names are replaced.
+        say all).
     dtype : {"float32", "float16", "bfloat16"}, optional
         What the weights are rounded to, to nearest; float32 unless given.
+    overwrite : bool
+        Replace these files in a folder that holds a model, or part of one, already, and remove
+        another model's vocabulary and ``generation_config.json``.
 
     Returns
     -------
@@ -38,7 +51,7 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     CheckpointError
         A weight is too large for float16.
     InputError
-        Another dtype; or a folder with a tokenizer, for a model without one.
+        Another dtype; a folder that holds a model already, without `overwrite`.
 
     Examples
     --------
@@ -53,27 +66,47 @@ def save(model: Model, folder: str | os.PathLike[str], *, dtype: str | None = No
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
-    if not model.has_tokenizer:
-        others = [name for name in TOKENIZER_FILES if (folder / name).exists()]
-        if others:
-            raise InputError(
-                f"{folder} holds another model's tokenizer ({', '.join(others)}), and "
-                "this model has none: name another folder"
-            )
+    if not overwrite and (there := _model_files(folder)):
+        raise InputError(
+            f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
+            "it by overwrite=True (convert: --force)"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
         name if name.startswith("lm_head") else f"transformer.{name}": array
         for name, array in model.params.items()
     }
     safetensors.save(folder / "model.safetensors", tensors, dtype=dtype)
+    for name in (GENERATION, *TOKENIZER_FILES):  # what the model does not have would be another's
+        (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
         model.tokenizer.save(folder)
+    if model.beside.generation is not None:
+        write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.
     write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
     return folder
 
 
+def _model_files(folder: Path) -> list[str]:
+    """The files in a folder that are a model's, whatever its format."""
+    names = {*CONFIG_FILES, GENERATION, *TOKENIZER_FILES, *USUAL}
+    return sorted(
+        file.name
+        for file in (folder.iterdir() if folder.is_dir() else ())
+        if file.name in names or file.suffix in SUFFIXES
+    )
+
+
 def _config(model: Model) -> dict[str, Any]:
-    """The config, with the id that texts begin and end with: Hugging Face's default is GPT-2's."""
-    eot = model.tokenizer.eot if model.has_tokenizer else None
-    return {**model.config.to_dict(), "bos_token_id": eot, "eos_token_id": eot}
+    """The config.json that it was read from, but for what describes the new weights' file.
+
+    Where none was read, the ids of begin and end are written: Hugging Face's default is GPT-2's.
+    """
+    ours, read = model.config.to_dict(), model.beside.config
+    if not read:
+        return ours | {"bos_token_id": model.bos, "eos_token_id": next(iter(model.eos), None)}
+    kept = {name: value for name, value in read.items() if name not in _OWNED}
+    own = {name: ours[name] for name in _OWNED if name in ours}
+    # The weights' own file may have said other sizes than the config.json beside it.
+    return ours | kept | own if Config.from_dict(ours | kept | own) == model.config else kept | ours

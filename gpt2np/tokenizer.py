@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 
 from gpt2np.assets_path import assets
-from gpt2np.errors import TokenizerError
+from gpt2np.errors import InputError, TokenizerError, shown
 from gpt2np.vocabulary import ALPHABET, END_OF_TEXT, Vocabulary, unwritten, written
 
 # How text is cut into pieces: openai/gpt-2 @ 9b63575, src/encoder.py.
@@ -51,6 +51,9 @@ class Tokenizer:
         The number of ids, which are 0 to n_vocab - 1.
     eot : int or None
         The id of ``<|endoftext|>``, which stands between documents.
+    begins_with : int or None
+        The id that its files ask for before every text (``add_bos_token``), which nearly none
+        do: `generate` and `score` put it there once, `encode` adds nothing.
 
     Examples
     --------
@@ -64,6 +67,11 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary, *, embedded: bool = False) -> None:
+        if not isinstance(vocabulary, Vocabulary):
+            raise InputError(
+                "a tokenizer is made by Tokenizer.gpt2(), which is GPT-2's own, or by "
+                f"Tokenizer.from_files(path), not of {shown(vocabulary)}"
+            )
         self._vocabulary = vocabulary
         self._embedded = embedded  # is it GPT-2's own?
         self._ranks = dict(zip(vocabulary.merges, range(len(vocabulary.merges)), strict=True))
@@ -78,6 +86,7 @@ class Tokenizer:
 
         self.n_vocab = len(vocabulary.ids) + len(added.keys() - vocabulary.ids.keys())
         self.eot = added[END_OF_TEXT][0] if END_OF_TEXT in added else None
+        self.begins_with: int | None = None
 
     @staticmethod
     @cache

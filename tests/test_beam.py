@@ -4,9 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from generating import reads, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_generation import LETTERS, letters, reads, same
+from models import LETTERS, letters
 
 import gpt2np
 from gpt2np import Config, Model, Params, forward

@@ -13,14 +13,12 @@ from contextlib import contextmanager, redirect_stdout
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from models import saved_model
 
 import gpt2np
-from gpt2np import generation
+from gpt2np import Generation, generation
 from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate
-from gpt2np.completion import Generation
-from gpt2np.config import Config
-from gpt2np.params import Params
 from gpt2np.tokenizer import Tokenizer
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as on POSIX")
@@ -31,9 +29,7 @@ TOKENIZER = Tokenizer.gpt2()
 def folder(tmp_path_factory):
     """A tiny model with a context long enough to interrupt."""
     path = tmp_path_factory.mktemp("model")
-    config = Config(n_ctx=50_000, n_embd=8, n_head=2, n_layer=1)
-    gpt2np.save(gpt2np.Model(Params.random(config)), path)
-    return str(path)
+    return saved_model(path, TOKENIZER, n_ctx=50_000, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +141,8 @@ def test_text_is_the_prompt_and_what_the_library_gives(run, folder, model, optio
     ("options", "keywords"),
     [
         ("--ignore-eot", {"stop_at_eot": False}),
+        ("--eos 5 --eos 7", {"eos": [5, 7]}),
+        ("--special", {"special": True}),
         ("--beams 4", {"num_beams": 4}),
         ("--lookup 8", {"lookup": 8}),
         ("--on-full refuse", {"on_full": "refuse"}),
@@ -177,9 +175,14 @@ def test_what_is_not_given_is_left_to_the_library(run, folder, monkeypatch):
     assert calls == [{}]
 
 
+@pytest.mark.parametrize(("options", "told"), [((), 1), (("--special",), 0)])
+def test_tells_that_a_prompt_spells_a_special_token(run, folder, options, told):
+    code, _, err = run("generate", "a<|endoftext|>b", "-n", "1", "-m", folder, *options)
+    assert (code, err.count("special token, which is read as plain text: --special")) == (0, told)
+
+
 def test_tells_that_a_text_outgrew_the_context(run, tmp_path):
-    config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
+    saved_model(tmp_path, n_ctx=8, n_embd=8, n_layer=1)
     model = gpt2np.load(tmp_path)
     for n, told in ((7, 0), (8, 0), (9, 1), (30, 1)):  # the last of 1 + 8 needs no slide yet
         keywords = {"seed": 1, "max_new_tokens": n, "on_full": "slide"}
@@ -350,8 +353,7 @@ def test_interactive(run, folder, model, monkeypatch):
 def test_interactive_tells_after_each_text_that_it_outgrew_the_context(
     run, tmp_path, monkeypatch, capsys
 ):
-    config = Config(n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
+    saved_model(tmp_path, n_ctx=8, n_embd=8, n_layer=1)
     told = []
 
     def type_next(prompt=""):
@@ -498,8 +500,7 @@ def test_tokenizer_of_a_model(run, folder, tmp_path):
 
 
 def test_model_without_a_tokenizer(run, tmp_path):
-    config = Config(vocab_size=10, n_ctx=8, n_embd=8, n_head=2, n_layer=1)
-    gpt2np.save(gpt2np.Model(Params.random(config)), tmp_path)
+    saved_model(tmp_path, vocab_size=10, n_ctx=8, n_embd=8, n_layer=1)
     for command in ("generate", "tokenize"):
         code, out, err = run(command, "a", "-m", str(tmp_path))
         assert (code, out) == (2, "")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import saved_model
 
 import gpt2np
-from gpt2np.config import Config
-from gpt2np.params import Params
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.skipif(
@@ -24,10 +23,7 @@ MEGABYTE = 2**20
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model of 90 MB, so that a copy of its weights would show."""
-    path = tmp_path_factory.mktemp("model")
-    config = Config(n_ctx=64, n_embd=384, n_head=6, n_layer=2)
-    gpt2np.save(gpt2np.Model(Params.random(config)), path)
-    return path
+    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=64, n_embd=384, n_head=6)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,14 @@
 """Dumps: named arrays on disk, in every form, whole or refused."""
 
 import json
+import os
 import zipfile
 
 import numpy as np
 import pytest
 
 from gpt2np import dumps
-from gpt2np.errors import GPT2Error, InputError
+from gpt2np.errors import CheckpointError, InputError
 from gpt2np.golden import Golden, record
 from gpt2np.golden.tiny import IDS, tiny_model
 
@@ -69,20 +70,34 @@ def test_what_cannot_be_read_is_told(tmp_path):
     (tmp_path / "bad" / "x.npy").write_bytes(b"nothing")
     (tmp_path / "a.txt").write_text("")
     np.savez(tmp_path / "meta.npz", meta=np.array("{"))
-    objects = np.array([{}], dtype=object)
-    np.savez(tmp_path / "pickled.npz", a=objects)
+    np.savez(tmp_path / "pickled.npz", a=np.array([{}], dtype=object))
+    np.savez(tmp_path / "text.npz", ids=np.array(["1"]))
+    np.savez(tmp_path / "records.npz", ids=np.zeros(2, [("a", "i4")]))
+    np.savez_compressed(tmp_path / "bomb.npz", ids=np.zeros(1 << 26, np.int8))
     for name, message in {
         "bad.npz": "is not an .npz file",
         "empty": "holds no .npy files",
         "bad": "x.npy is not an .npy file",
         "a.txt": "activations are read from .npz",
         "meta.npz": "is not valid JSON",
-        "pickled.npz": "is not an .npz file of plain arrays",
+        "pickled.npz": "'a.npy' is of dtype '|O', which are no numbers",
+        "text.npz": "'ids.npy' is of dtype '<U1', which are no numbers",
+        "records.npz": "'ids.npy' is not an .npy file of a plain array",
+        "bomb.npz": "which no recording packs as small",
     }.items():
-        with pytest.raises(GPT2Error, match=message):
+        with pytest.raises(CheckpointError, match=message):
             Golden.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         Golden.load(tmp_path / "missing.npz")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("name", ["a.npz", "a.safetensors", "a.bin", "folder"])
+def test_a_pipe_does_not_hang(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / name / "a.npy" if name == "folder" else tmp_path / name)
+    with pytest.raises(CheckpointError, match="is not a regular file"):
+        Golden.load(tmp_path / name)
 
 
 def test_golden_is_made_by_hand_too(tmp_path):

@@ -9,8 +9,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from closeness import chi_square_p
+from generating import dictate, few, reads, same
+from hypothesis import given
 from hypothesis import strategies as st
+from models import LETTERS, SMALL, bare, letters, random_model
 from shared import SHARED, needs_shared
 
 import gpt2np
@@ -25,42 +28,13 @@ from gpt2np import (
     TokenizerError,
     forward,
     generation,
-    reading,
+    ragged,
 )
-from gpt2np.generation import generate, stream
+from gpt2np.errors import shown
+from gpt2np.generation import generate, predictor, stream
 from gpt2np.layers import log_softmax
 
-N_CTX = 32
-few = settings(max_examples=25, deadline=None)
-
-
-def lively(params):
-    """Widen the matrices, so that what is generated depends on all that came before."""
-    wider = {k: a if a.ndim == 1 else a * params.dtype.type(12) for k, a in params.items()}
-    return Params(params.config, wider)
-
-
-class Letters:
-    """A tokenizer of eleven letters and $, the end of text."""
-
-    tokens = "abcdefghijk$"
-    n_vocab, eot = 12, 11
-
-    def encode(self, text):
-        return [self.tokens.index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(self.tokens[id] for id in ids)
-
-    def token_bytes(self, id):
-        return self.tokens[id].encode()
-
-
-LETTERS = Letters()
-SIZES = {"n_ctx": N_CTX, "n_embd": 16, "n_head": 2, "n_layer": 2}
-# In float64, so that no tie is left to chance.
-letters = Model(lively(Params.random(Config(12, **SIZES), 3, np.float64)), LETTERS)
-bare = Model(letters.params)  # no tokenizer: ids only
+N_CTX = SMALL["n_ctx"]
 
 
 @pytest.fixture(scope="module")
@@ -68,50 +42,13 @@ def octets(tmp_path_factory):
     """A model whose tokens are the 256 bytes and the end of text: few of its texts are UTF-8."""
     file = tmp_path_factory.mktemp("bytes") / "vocab.bpe"
     file.write_text("#version: 0.2\n", encoding="utf-8")
-    return Model(lively(Params.random(Config(257, **SIZES), 4)), Tokenizer.from_files(file))
+    return random_model(Tokenizer.from_files(file), seed=4)
 
 
 @pytest.fixture(scope="module")
 def words():
     """GPT-2's own vocabulary on a model that is next to none."""
-    return Model(Params.random(Config(50257, 64, 4, 1, 1)), Tokenizer.gpt2())
-
-
-def dictate(tokens, n_prompt):
-    """A processor that leaves one token at a time, these in turn."""
-
-    def processor(ids, logits):
-        row = np.full_like(logits, -np.inf)
-        row[tokens[len(ids) - n_prompt]] = 0
-        return row
-
-    return processor
-
-
-def reads(monkeypatch):
-    """The shapes [B, T] of all that the model reads from now on."""
-    shapes, hidden = [], reading.hidden
-    monkeypatch.setattr(
-        reading,
-        "hidden",
-        lambda params, ids, *rest, **options: (
-            shapes.append(ids.shape),
-            hidden(params, ids, *rest, **options),
-        )[1],
-    )
-    return shapes
-
-
-def same(a, b):
-    """Equal, log-probabilities up to rounding."""
-    assert (a.ids, a.text, a.prompt_ids, a.finish_reason) == (
-        b.ids,
-        b.text,
-        b.prompt_ids,
-        b.finish_reason,
-    )
-    assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
-    return True
+    return random_model(Tokenizer.gpt2(), n_ctx=64, n_embd=4, n_head=1, n_layer=1)
 
 
 # Settings of every kind, those that draw and those that do not.
@@ -231,7 +168,7 @@ def test_a_stream_is_what_generate_gives(prompt, n, kwargs):
 
 
 def test_long_prompts_beside_short_ones():
-    model = Model(lively(Params.random(Config(12, 600, 16, 2, 1), 5, np.float64)), LETTERS)
+    model = random_model(LETTERS, seed=5, dtype=np.float64, n_ctx=600, n_layer=1)
     rng = np.random.default_rng(0)
     batch = [rng.integers(0, 12, n).tolist() for n in (1, 590, 3, 300, 2, 310, 590, 1, 40)]
     together = generate(model, batch, max_new_tokens=6, seed=1, stop_at_eot=False)
@@ -241,12 +178,12 @@ def test_long_prompts_beside_short_ones():
 
 @given(lengths=st.lists(st.integers(1, 1024), min_size=1, max_size=40))
 def test_rectangles_of_prompts_waste_little(lengths):
-    groups = list(reading._groups(np.array(lengths)))
+    groups = list(ragged.groups(lengths, predictor.GROUP, ratio=1.25))
     assert sorted(b for group in groups for b in group) == list(range(len(lengths)))
     for group in groups:
         of_group = [lengths[b] for b in group]
         assert max(of_group) <= 1.25 * min(of_group) + 2
-        assert len(group) == 1 or len(group) * max(of_group) <= reading.GROUP
+        assert len(group) == 1 or len(group) * max(of_group) <= predictor.GROUP
 
 
 def test_samples_share_one_reading_of_the_prompt(monkeypatch):
@@ -357,7 +294,6 @@ def test_logprobs_are_the_models_own():
 
 
 def test_sampled_frequencies():
-    from test_sampling import chi_square_p
 
     prompt = [0, 1, 2]
     p1 = np.exp(log_softmax(forward(letters.params, prompt)[0, -1]))
@@ -499,7 +435,7 @@ def test_rows_that_pad_the_vocabulary_are_never_chosen(kwargs):
     params = letters.params
     arrays = dict(params)
     arrays["wte.weight"] = np.concatenate([params.wte, params.wte * 3])  # they would often win
-    padded = Model(Params(Config(24, **SIZES), arrays), LETTERS)
+    padded = Model(Params(Config(**{**SMALL, "vocab_size": 24}), arrays), LETTERS)
     assert max(generate(Model(padded.params), [0, 1], max_new_tokens=28, **kwargs).ids) >= 12
     one = generate(padded, [0, 1], max_new_tokens=28, stop_at_eot=False, **kwargs)
     assert max(one.ids) < 12
@@ -540,8 +476,7 @@ def slid(params, prompt, n):
 @pytest.mark.parametrize("lookup", [None, 8])
 @pytest.mark.parametrize("n_ctx", [1, 2, 3, 7, 16])
 def test_a_full_window_slides(n_ctx, lookup):
-    config = Config(12, n_ctx, 16, 2, 2)
-    model = Model(lively(Params.random(config, 3, np.float64)))
+    model = random_model(seed=3, dtype=np.float64, n_ctx=n_ctx)
     rng = np.random.default_rng(1)
     batch = [rng.integers(0, 12, n).tolist() for n in (1, n_ctx, n_ctx + 1, 3 * n_ctx, 5, 6)]
     kwargs = {"max_new_tokens": 40, "temperature": 0, "on_full": "slide", "lookup": lookup}
@@ -562,7 +497,7 @@ def test_a_text_without_an_end():
 def test_no_more_cache_than_needed(monkeypatch):
     capacities, make = [], KVCache
     monkeypatch.setattr(
-        reading,
+        predictor,
         "KVCache",
         lambda params, B, capacity: (capacities.append(capacity), make(params, B, capacity))[1],
     )
@@ -777,7 +712,7 @@ REFUSED = {
 def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
     shapes = reads(monkeypatch)
     for call in (generate, stream):
-        with pytest.raises(InputError, match=rf"^{name} must be .*not {re.escape(repr(value))}$"):
+        with pytest.raises(InputError, match=rf"^{name} must be .*not {re.escape(shown(value))}$"):
             call(letters, "abc", **{name: value})
     assert shapes == []
 
@@ -785,29 +720,26 @@ def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
 @pytest.mark.parametrize(
     ("prompt", "match"),
     [
-        (
-            None,
-            "a prompt must be a text or token ids, or all prompts in a list, not NoneType: None",
-        ),
+        (None, "give a text or token ids, or an iterable of either, not NoneType: None"),
         (b"abc", "not bytes: b'abc'"),
         (3.5, "not float: 3.5"),
         (7, "not int: 7"),
         ({"a": 1}, "not dict"),
         (["a", None], "not NoneType"),
         (["a", 3], "not int: 3"),
-        ([], r"the prompt is an empty list: .*\(the empty text \"\" starts from <\|endoftext\|>\)"),
-        ((), "the prompt is an empty list"),
-        (np.zeros((0, 3), int), r"the prompt is an array of shape \[0, 3\]: it has no rows"),
+        ([], r"the list is empty: .*\(the empty text is \"\"\)"),
+        ((), "the list is empty"),
+        (np.zeros((0, 3), int), "the list is empty"),
         ([0, 1.5], "dtype float64"),
         ([True, False], "dtype bool"),
         ([0, "a"], "dtype <U21"),
         ([0, 12], r"token id 12 is not in 0 ... 11"),
-        (np.array(3), r"token_ids has shape \[\]"),
+        (np.array(3), r"not the single value array\(3\)"),
         ([-1], r"token id -1 is not in 0 ... 11"),
         ([["a", "b"]], "dtype <U1"),
-        ([[[0, 1], [2, 3]]], "one prompt of a list is itself a list of 2"),
-        ([[0, [1]]], "token_ids is a list of lists of different lengths"),
-        (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[1, 2, 2, 2\]"),
+        ([[[0, 1], [2, 3]]], "number 1 of the list: one row of ids is wanted, not a list of 2"),
+        ([[0, [1]]], "number 1 of the list: give ids that are integers, one behind another"),
+        (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[2, 2, 2\]"),
     ],
 )
 def test_a_prompt_that_is_none_is_refused(prompt, match):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from debug_state import debug_state, state_of
 from faulty_gpt2 import dump
-from weights import random_params
+from models import random_params
 
 import gpt2np
 from gpt2np import Config, Model

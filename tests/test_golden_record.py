@@ -6,7 +6,7 @@ from debug_state import debug_state, state_of
 
 import gpt2np
 from gpt2np import KVCache, Trace, forward
-from gpt2np.errors import InputError, TokenizerError
+from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.golden import Golden, record
 from gpt2np.golden.tiny import CONFIG, IDS, tiny_model
 from gpt2np.trace import point_names
@@ -107,7 +107,7 @@ def test_reads_an_llmc_debug_state(tmp_path, model):
     np.testing.assert_array_equal(arrays["logits"], logits, strict=True)
     assert arrays["loss"] == np.float32(loss)
     for sizes in ([], [19]):
-        with pytest.raises(InputError, match="its loss is not that of"):
+        with pytest.raises(CheckpointError, match="its loss is not that of"):
             Golden.load(tmp_path / "debug_state.bin", sizes)
 
 
@@ -116,11 +116,11 @@ def test_a_damaged_debug_state_is_told(tmp_path, model):
     file = tmp_path / "a.bin"
     for damaged in (data[:1000], b"\0" * 2000):
         file.write_bytes(damaged)
-        with pytest.raises(InputError, match="is not a debug state"):
+        with pytest.raises(CheckpointError, match="is not a debug state"):
             Golden.load(file, [20])
     file.write_bytes(data[:1050])
-    with pytest.raises(InputError, match="is cut short: it should have 2 x 6 ids"):
+    with pytest.raises(CheckpointError, match="is cut short: it should have 2 x 6 ids"):
         Golden.load(file, [20])
     file.write_bytes(data[:-4])
-    with pytest.raises(InputError, match="its loss is not that of"):
+    with pytest.raises(CheckpointError, match="its loss is not that of"):
         Golden.load(file, [20])

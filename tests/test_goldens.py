@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closeness import assert_close
 
 from gpt2np import KVCache, Params, forward
 from gpt2np.config import PRESETS
@@ -37,12 +38,6 @@ def size_and_params(request):
     return request.param, Params.random(PRESETS[NAMES[request.param]], SEED)
 
 
-def close(ours, theirs, tolerance):
-    assert ours.dtype == theirs.dtype
-    assert ours.shape == theirs.shape
-    return np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
-
-
 def test_float32_equals_hugging_face(size_and_params):
     size, params = size_and_params
     golden = np.load(GOLDEN / f"{size}.npz")
@@ -55,16 +50,16 @@ def test_float32_equals_hugging_face(size_and_params):
             seen[name] = array[0, AT, ::WIDTH_STEP]
 
     logits = forward(params, ids, probe=probe)[0]
-    assert close(logits[AT, ::LOGIT_STEP], golden["logits"], 2e-5)
+    assert_close(logits[AT, ::LOGIT_STEP], golden["logits"])
     assert np.array_equal(np.argsort(-logits[AT], axis=-1)[:, :10], golden["top"])
-    assert close(logits.max(-1), golden["max"], 2e-5)
-    assert close(np.log(np.exp(logits).sum(-1)), golden["logsumexp"], 2e-5)
+    assert_close(logits.max(-1), golden["max"])
+    assert_close(np.log(np.exp(logits).sum(-1)), golden["logsumexp"])
     assert seen.keys() == set(names)
     for name in names:
-        assert close(seen[name], golden[name], 2e-5), name
+        assert_close(seen[name], golden[name], what=name)
 
     # The same without a probe, in blocks of queries, and one by one through the cache.
-    assert close(forward(params, ids)[0, AT, ::LOGIT_STEP], golden["logits"], 2e-5)
+    assert_close(forward(params, ids)[0, AT, ::LOGIT_STEP], golden["logits"])
     cache, new = KVCache(params), list(ids[:PROMPT])
     for start in (0, *range(PROMPT, PROMPT + NEW - 1)):
         new.append(int(forward(params, new[start:], cache, last_only=True).argmax()))
@@ -77,4 +72,4 @@ def test_float64_equals_hugging_face_in_double(params_124m):
     wide = {name: array.astype(np.float64) for name, array in params_124m.items()}
     logits = forward(Params(config, wide), token_ids(config.vocab_size)[:SHORT])[0]
     at = [p for p in AT if p < SHORT]
-    assert close(logits[at, ::LOGIT_STEP], golden["logits_float64"], 1e-12)
+    assert_close(logits[at, ::LOGIT_STEP], golden["logits_float64"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closeness import assert_close
 
 import gpt2np
 from gpt2np.checkpoints import open_checkpoint
@@ -37,4 +38,4 @@ def test_a_published_model_gives_hugging_faces_logits(name):
     theirs.load_state_dict({name: state[name] for name in wanted})
     ids = np.random.default_rng(0).integers(params.config.vocab_size, size=(2, 50))
     logits = huggingface.hf_logits(theirs, ids)
-    assert np.abs(gpt2np.forward(params, ids) - logits).max() <= 2e-5 * np.abs(logits).max()
+    assert_close(gpt2np.forward(params, ids), logits)

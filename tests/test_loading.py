@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpoint_files import llmc_header, llmc_order
+from closeness import assert_close
 from huggingface import hf_logits, hf_model, torch, transformers
+from models import random_params
 from safetensors.numpy import load_file, save_file
 from shared import SHARED, needs_shared
-from weights import random_params
 
 from gpt2np import CheckpointError, Config, InputError, KVCache, Model, Params, forward, load
 from gpt2np.assets_path import assets
@@ -38,7 +39,7 @@ def write_config(folder, config=CONFIG, **change):
 def assert_same_logits(source, model, ids=IDS):
     ours, theirs = forward(load(source).params, ids), hf_logits(model, ids)
     assert ours.dtype == np.float32
-    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    assert_close(ours, theirs)
 
 
 # Hugging Face's folders
@@ -323,10 +324,9 @@ def test_openais_own_model():
     params = load(SHARED / "openai-tf-tiny").params
     cache = KVCache(params, 2)
     logits = forward(params, expected["tokens"], cache)
-    assert np.abs(logits - expected["logits"]).max() <= 2e-5 * np.abs(expected["logits"]).max()
+    assert_close(logits, expected["logits"])
     present = np.stack([cache.keys, cache.values], axis=2).swapaxes(0, 1)  # [B, L, 2, H, T, K]
-    assert present.shape == expected["present"].shape
-    assert np.abs(present - expected["present"]).max() <= 2e-5
+    assert_close(present, expected["present"], 2e-5 / np.abs(expected["present"]).max())
     assert np.array_equal(greedy(params, expected["greedy"][:, :8], 16), expected["greedy"])
 
 
@@ -335,9 +335,9 @@ def test_openais_own_model_of_twelve_layers_in_shards():
     params = load(TF_SHARDED).params
     cache = KVCache(params, 2)
     logits = forward(params, expected["tokens"], cache)
-    assert np.abs(logits - expected["logits"]).max() <= 2e-5 * np.abs(expected["logits"]).max()
+    assert_close(logits, expected["logits"])
     present = np.stack([cache.keys, cache.values], axis=2).swapaxes(0, 1)[:1]
-    assert np.abs(present - expected["present"]).max() <= 2e-5 * np.abs(expected["present"]).max()
+    assert_close(present, expected["present"])
 
 
 # The embedded model
@@ -471,7 +471,7 @@ def test_float64(folder):
     theirs = hf_logits(reference().double(), IDS)
     ours = forward(params, IDS)
     assert ours.dtype == np.float64
-    assert np.abs(ours - theirs).max() <= 1e-12 * np.abs(theirs).max()
+    assert_close(ours, theirs)
 
 
 def test_weights_stay_in_the_file(folder):

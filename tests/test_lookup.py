@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
+from closeness import chi_square_p
+from generating import dictate, few, reads, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_generation import N_CTX, dictate, few, letters, lively, prompts, reads, same
-from test_sampling import chi_square_p
+from models import SMALL, letters, random_model, random_params
 
-from gpt2np import Config, Model, Params, forward
-from gpt2np import lookup as lookup_module
+from gpt2np import Config, Model, forward
 from gpt2np.generation import generate, stream
+from gpt2np.generation import lookup as lookup_module
+from gpt2np.generation.lookup import Credit, draft
 from gpt2np.layers import log_softmax
-from gpt2np.lookup import Credit, draft
 from gpt2np.sampling import Sampling
 
 
@@ -33,6 +34,8 @@ def test_a_draft_is_what_followed_the_last_occurrence(ids, k):
     assert draft(np.array(ids, np.intp), k).tolist() == last_occurrence(ids, k)
 
 
+N_CTX = SMALL["n_ctx"]
+prompts = st.lists(st.integers(0, 11), min_size=1, max_size=N_CTX - 12)
 repetitive = st.tuples(st.lists(st.integers(0, 11), min_size=1, max_size=5), st.integers(2, 6)).map(
     lambda parts: (parts[0] * parts[1])[: N_CTX - 12]
 )
@@ -72,7 +75,7 @@ def test_greedy_completions_stay_as_they_are(batch, k, kwargs):
 
 
 def test_repetition_takes_fewer_passes(monkeypatch):
-    model = Model(lively(Params.random(Config(12, 256, 16, 2, 2), 3, np.float64)))
+    model = random_model(seed=3, dtype=np.float64, n_ctx=256)
     kwargs = {
         "temperature": 0,
         "max_new_tokens": 200,
@@ -95,7 +98,7 @@ def test_drafts_that_fail_cost_little(monkeypatch, seed, n):
     tokens = rng.integers(0, 3, n).tolist()
     monkeypatch.setattr(lookup_module, "draft", lambda ids, k: np.full(k, 11))  # always wrong
     shapes = reads(monkeypatch)
-    model = Model(lively(Params.random(Config(12, 256, 16, 2, 2), 3, np.float64)))
+    model = random_model(seed=3, dtype=np.float64, n_ctx=256)
     one = generate(
         model, [0], lookup=16, max_new_tokens=n, temperature=0, processors=[dictate(tokens, 1)]
     )
@@ -127,7 +130,7 @@ def test_the_account_never_goes_below_nothing(outcomes):
     ],
 )
 def test_sampled_completions_keep_their_distribution(kwargs, monkeypatch):
-    params = lively(Params.random(Config(3, 16, 8, 2, 1), 6, np.float64))
+    params = random_params(Config(3, 16, 8, 2, 1), 6, np.float64)
     prompt, n = [0, 1, 2, 0, 1, 2, 0, 1], 4
     sampling = Sampling(**kwargs)
 

@@ -10,8 +10,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
 import oracle
+from closeness import assert_close
 from huggingface import hf_logits, hf_model
-from weights import random_params
+from models import random_params
 
 from gpt2np import Config, forward
 from gpt2np.config import PRESETS
@@ -25,7 +26,7 @@ def test_the_oracle_is_hugging_faces_double(seed):
     ids = np.random.default_rng(seed).integers(301, size=(2, 64))
     ours, theirs = forward(params, ids), hf_logits(hf_model(params), ids)
     assert ours.dtype == theirs.dtype == np.float64
-    assert np.abs(ours - theirs).max() <= 1e-13 * np.abs(theirs).max()
+    assert_close(ours, theirs, 1e-13)
 
 
 def test_errors_of_float32_are_those_of_hugging_face():

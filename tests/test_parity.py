@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from closeness import assert_close
 from huggingface import hf_logits, hf_model, torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from weights import random_params
+from models import random_params
 
 from gpt2np import Config, KVCache, Params, forward
 
-TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 SIZES = ("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size")
 UNSCALED = {"scale_attn_weights": False}
 BY_LAYER = {"scale_attn_by_inverse_layer_idx": True}
@@ -45,13 +45,6 @@ CONFIGS = [
 ]
 
 
-def assert_close(ours, theirs, what=""):
-    assert ours.dtype == theirs.dtype
-    assert ours.shape == theirs.shape
-    tolerance = TOLERANCE[ours.dtype.type]
-    assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max(), what
-
-
 def name_of(config):
     flags = (
         "n_inner",
@@ -78,14 +71,14 @@ def test_logits(config, dtype, attention):
     random = np.random.default_rng(config.n_embd)
     for B, T in ((1, 1), (4, (config.n_ctx + 1) // 2), (2, config.n_ctx)):
         ids = random.integers(config.vocab_size, size=(B, T))
-        assert_close(forward(params, ids), hf_logits(model, ids), (B, T))
+        assert_close(forward(params, ids), hf_logits(model, ids), what=(B, T))
 
 
 def test_logits_as_gpt2_starts_its_training():
     """The weights of Params.random as they are, which the golden files are of."""
     config = Config(vocab_size=211, n_ctx=50, n_embd=96, n_head=6, n_layer=4)
     ids = np.random.default_rng(0).integers(211, size=(3, 50))
-    for dtype in TOLERANCE:
+    for dtype in (np.float32, np.float64):
         params = Params.random(config, 5, dtype)
         assert_close(forward(params, ids), hf_logits(hf_model(params), ids))
 
@@ -237,7 +230,7 @@ def test_activations(flags, dtype):
         # Masked scores are minus infinity in both.
         hidden = np.isneginf(theirs[name])
         assert np.array_equal(np.isneginf(activation), hidden), name
-        assert_close(np.where(hidden, 0, activation), np.where(hidden, 0, theirs[name]), name)
+        assert_close(np.where(hidden, 0, activation), np.where(hidden, 0, theirs[name]), what=name)
     assert np.array_equal(logits, ours["logits"])
 
 

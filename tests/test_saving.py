@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from closeness import assert_close
+from models import random_params, saved_model
 from shared import SHARED, needs_shared
 
 import gpt2np
@@ -34,7 +36,7 @@ IDS = np.arange(16)[None] * 7 % 60
 
 
 def model_of(config):
-    return gpt2np.Model(gpt2np.Params.random(config, 3))
+    return gpt2np.Model(random_params(config, 3))
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -69,14 +71,13 @@ def test_transformers_loads_it_without_a_word_and_gives_equal_logits(
     with torch.no_grad():
         logits = theirs.eval()(torch.from_numpy(IDS)).logits.numpy()
     ours = gpt2np.forward(gpt2np.load(tmp_path).params, IDS)
-    assert np.abs(ours - logits).max() <= 2e-5 * np.abs(logits).max()
+    assert_close(ours, logits)
 
 
 def test_the_tokenizer_is_saved_too(tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = Config(vocab_size=50257, n_ctx=8, n_embd=4, n_head=1, n_layer=1)
     tokenizer = gpt2np.Tokenizer.gpt2()
-    gpt2np.save(gpt2np.Model(gpt2np.Params.random(config), tokenizer), tmp_path)
+    saved_model(tmp_path, tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = "Hello, wörld! <|endoftext|>'s  \n\n3"
     assert theirs.encode("naïve 12\n\n x") == tokenizer.encode("naïve 12\n\n x")
@@ -90,7 +91,7 @@ def test_saving_over_the_files_that_are_mapped(tmp_path):
     gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     model = gpt2np.load(tmp_path)
     before = gpt2np.forward(model.params, IDS)
-    gpt2np.save(model, tmp_path, dtype="float16")
+    gpt2np.save(model, tmp_path, dtype="float16", overwrite=True)
     assert np.array_equal(gpt2np.forward(model.params, IDS), before)
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 
@@ -139,6 +140,21 @@ def test_info_counts_by_the_formula(tmp_path, capsys):
 
 def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     gpt2np.save(gpt2np.load(), tmp_path)
-    with pytest.raises(InputError, match=r"another model's tokenizer \(vocab.json, merges.txt\)"):
+    with pytest.raises(InputError, match=r"holds a model already .*merges\.txt, .*vocab\.json"):
         gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     assert gpt2np.load(tmp_path).config == gpt2np.load().config
+    gpt2np.save(model_of(CONFIGS["as published"]), tmp_path, overwrite=True)
+    assert not gpt2np.load(tmp_path).has_tokenizer
+    assert not [*tmp_path.glob("*.txt"), *tmp_path.glob("vocab*")]
+
+
+@pytest.mark.parametrize("name", ["config.json", "merges.txt", "checkpoint", "mine.pt", "a.index"])
+def test_a_model_is_replaced_only_if_asked(tmp_path, name):
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match=f"holds a model already .{name}.: .*overwrite=True"):
+        gpt2np.save(gpt2np.load(), tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {name, "README.md"}
+    gpt2np.save(gpt2np.load(), tmp_path, overwrite=True)
+    assert gpt2np.load(tmp_path / "model.safetensors").config == gpt2np.load().config
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 import pytest
+from models import saved_model
 
 import gpt2np
-from gpt2np import Params, Tokenizer, scoring
+from gpt2np import Tokenizer, scoring
 from gpt2np.commands import score as command
-from gpt2np.config import Config
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
 TEXTS = [
@@ -31,11 +31,8 @@ TOLERANCE = {"abs": 2e-5}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    config = Config(n_ctx=16, n_embd=8, n_head=2, n_layer=1)
     # No tokenizer: it is GPT-2's own then, which this process reads once.
-    gpt2np.save(gpt2np.Model(Params.random(config)), path)
-    return str(path)
+    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=16, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")
@@ -332,8 +329,8 @@ def test_dtype(run, tmp_path, folder):
         ("FILE -o o", r"o ends in none of"),
         ("FILE --resume", r"--resume goes on with an output in jsonl: give -o"),
         ("FILE -o o.csv --resume", r"--resume goes on with an output in jsonl: give -o"),
-        ("FILE --window 17", r"window is 17; give 2 to 16, the model's context"),
-        ("FILE --stride 17", r"stride is 17; give 1 to 16, the window"),
+        ("FILE --window 17", r"window must be an integer from 2 to 16, not 17"),
+        ("FILE --stride 17", r"stride must be an integer from 1 to 16, not 17"),
         ("absent.txt", r"absent.txt: No such file or directory"),
         ("FILE --text a", r"argument --text: not allowed with argument FILE"),
         ("", r"one of the arguments FILE --text is required"),

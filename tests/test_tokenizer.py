@@ -10,6 +10,7 @@ import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 from string import ascii_lowercase
 
 import numpy as np
@@ -26,7 +27,7 @@ from gpt2np.tokenizer import ASCII_PIECE, CHUNK, PIECE, SPACE, _merge_long, _mer
 from gpt2np.vocabulary import unwritten, written
 
 BPE = SHARED / "gpt2-bpe"
-CASES = SHARED / "tokenizer-cases"
+CASES = Path(__file__).parent / "gpt2-cases.json"
 GPT2 = Tokenizer.gpt2()
 MERGES = (assets() / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:-1]
 RANKS = {merge: rank for rank, merge in enumerate(MERGES)}
@@ -73,9 +74,8 @@ def tokenizers_gpt2():
 # Known answers
 
 
-@needs_shared
 def test_published_cases():
-    cases = json.loads((CASES / "gpt2-cases.json").read_text(encoding="utf-8"))
+    cases = json.loads(CASES.read_text(encoding="utf-8"))
     assert len(cases["cases"]) == 40
     for text, ids in cases["cases"]:
         assert GPT2.encode(text) == ids, text
@@ -87,8 +87,9 @@ def test_published_cases():
 @needs_shared
 def test_cases_of_llama_cpp():
     separator = "\n__ggml_vocab_test__\n"
-    texts = (CASES / "llama-cpp-gpt-2.inp").read_text(encoding="utf-8").removesuffix(separator)
-    lines = (CASES / "llama-cpp-gpt-2.out").read_text(encoding="utf-8").splitlines()
+    folder = SHARED / "tokenizer-cases"
+    texts = (folder / "llama-cpp-gpt-2.inp").read_text(encoding="utf-8").removesuffix(separator)
+    lines = (folder / "llama-cpp-gpt-2.out").read_text(encoding="utf-8").splitlines()
     texts = texts.split(separator)
     assert len(texts) == len(lines) == 46
     for text, line in zip(texts, lines, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 
 from gpt2np import files
 from gpt2np.files import as_text
@@ -38,6 +39,21 @@ def load_model(args: argparse.Namespace) -> Model:
         flush=True,
     )
     return model
+
+
+def tell_of_special_tokens(model: Model, texts: Iterable[str]) -> None:
+    """Say so if a text spells a special token, as that is read as plain text without --special."""
+    if not model.has_tokenizer:
+        return
+    encode = model.tokenizer.encode
+    spelt = sum("<" in text and encode(text) != encode(text, special=True) for text in texts)
+    if spelt:
+        print(
+            f"gpt2np: {spelt} of the texts spell a special token, which is read as plain text: "
+            "--special lets it mean itself",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def text(argument: str) -> str:

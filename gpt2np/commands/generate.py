@@ -15,9 +15,15 @@ from typing import Any
 
 from gpt2np import generation
 from gpt2np.cli import complain
-from gpt2np.commands import add_model_options, load_model, read_text, text
-from gpt2np.completion import Generation
+from gpt2np.commands import (
+    add_model_options,
+    load_model,
+    read_text,
+    tell_of_special_tokens,
+    text,
+)
 from gpt2np.errors import GPT2Error, InputError
+from gpt2np.generation import Generation
 from gpt2np.loading import Model
 from gpt2np.params import Array, Ids
 
@@ -46,7 +52,12 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
                                                         "metavar": "TEXT"},
      "end where TEXT comes up, and leave it out; may be given several times"),
     (("--ignore-eot",),          "stop_at_eot",        {"action": "store_const", "const": False},
-     "go on after <|endoftext|>"),
+     "go on after the end of text"),
+    (("--eos",),                 "eos",                {"action": "append", "type": int,
+                                                        "metavar": "ID"},
+     "the id that ends a text, instead of the model's own; may be given several times"),
+    (("--special",),             "special",            {"action": "store_const", "const": True},
+     "let special tokens that a prompt spells, such as <|endoftext|>, mean themselves"),
     (("--num-samples",),         "num_samples",        {"type": int, "metavar": "N"},
      "how many completions of each prompt (1)"),
     (("--beams",),               "num_beams",          {"type": int, "metavar": "N"},
@@ -127,6 +138,8 @@ def _continue(
     model: Model, prompts: Sequence[str], settings: dict[str, Any], args: argparse.Namespace
 ) -> None:
     """Continue prompts: a single plain text as it comes, anything else when it is whole."""
+    if not settings.get("special"):
+        tell_of_special_tokens(model, prompts)
     total = len(prompts) * settings.get("num_samples", 1)
     with _telling_of_slides(model, settings) as watched:
         if total == 1 and not args.json:

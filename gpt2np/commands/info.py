@@ -60,6 +60,8 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "parameters": f"{params.n_params:,} counted in {len(params)} tensors",
         "formula": f"{account.formula} = {account.formula_value:,}",
         "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
+        "begins with": str(opened.beside.boundary("bos_token_id", tokenizer, config.vocab_size)),
+        "ends with": str(opened.beside.boundary("eos_token_id", tokenizer, config.vocab_size)),
         "dropped": fitted.dropped,
         "renamed": f"{len(fitted.renamed)} of {len(checkpoint.tensors)} tensors"
         + "".join(f", such as {raw} to {name}" for raw, name in [*fitted.renamed.items()][:1]),

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from gpt2np import scoring
-from gpt2np.commands import add_model_options, load_model, read_text, text
+from gpt2np.commands import (
+    add_model_options,
+    load_model,
+    read_text,
+    tell_of_special_tokens,
+    text,
+)
 from gpt2np.errors import InputError
 from gpt2np.files import replacing
 from gpt2np.loading import Model
@@ -87,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not put <|endoftext|> first: the first token has no score then",
     )
     parser.add_argument(
+        "--special",
+        action="store_true",
+        help="let special tokens that a text spells, such as <|endoftext|>, mean themselves",
+    )
+    parser.add_argument(
         "--window",
         type=int,
         metavar="N",
@@ -124,12 +135,12 @@ class Total:
     words: int = 0
     bits: float = 0.0
 
-    def add(self, n_tokens: int, n_words: int, bits: float) -> None:
+    def add(self, n_tokens: int, n_words: int, bits: float | str) -> None:
         """Count one more text."""
         self.texts += 1
         self.tokens += n_tokens
         self.words += n_words
-        self.bits += bits
+        self.bits += float(bits)
 
     def __str__(self) -> str:
         return (
@@ -143,11 +154,14 @@ def run(args: argparse.Namespace) -> None:
     args.format = _format(args)
     documents = list(_documents(args))  # first, as a model may take long
     model = load_model(args)
+    if not args.special:
+        tell_of_special_tokens(model, (document.text for document in documents))
     window, stride = scoring.check_windows(model, args.window, args.stride)
     settings = {
         "model":  model.source,
         "dtype":  args.dtype,
         "bos":    args.bos,
+        "special": args.special,
         "window": window,
         "stride": stride,
         "unit":   ("word" if args.correction else "word, plain") if args.words else "token",
@@ -252,7 +266,9 @@ def _scored(
     for batch in _batches(documents):
         texts = [document.text for document in batch]
         scores = scoring.score(
-            model, texts, bos=settings["bos"], window=settings["window"], stride=settings["stride"]
+            model,
+            texts,
+            **{name: settings[name] for name in ("bos", "special", "window", "stride")},
         )
         yield from zip(batch, scores, strict=True)
 
@@ -302,18 +318,21 @@ def _bar(n_texts: int, done: int) -> Iterator[Any]:
 # What is written of a text
 
 
-def _perplexity(n_tokens: int, bits: float) -> float:
+def _perplexity(n_tokens: int, bits: float | str) -> float:
     try:
-        return 2 ** (bits / n_tokens)
+        return float(2 ** (float(bits) / n_tokens))
     except ZeroDivisionError:
         return math.nan
     except OverflowError:
         return math.inf
 
 
-def _number(x: float) -> float | None:
-    """Round a number for a file; None where there is none, as JSON has no NaN."""
-    return round(float(x), DIGITS) if math.isfinite(x) else None
+def _number(x: float) -> float | str | None:
+    """Round a number for a file: None where there is none, and "inf" for an infinite one, as JSON
+    has neither."""
+    if math.isfinite(x):
+        return round(float(x), DIGITS)
+    return None if math.isnan(x) else str(float(x))
 
 
 def _counts(score: Score) -> dict[str, Any]:

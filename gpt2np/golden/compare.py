@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from gpt2np.checkpoints.base import quote
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.errors import InputError
+from gpt2np.errors import CheckpointError, InputError
 from gpt2np.golden.causes import find_causes
 from gpt2np.golden.faults import FORMULAS
 from gpt2np.golden.faulty import Computation
@@ -23,7 +26,14 @@ from gpt2np.golden.measure import (
     precision,
     tolerance,
 )
-from gpt2np.golden.names import by_point, flow_order, kind_and_block
+from gpt2np.golden.names import (
+    MAX_NAME,
+    arrangements,
+    by_point,
+    flow_order,
+    kind_and_block,
+    shape_of,
+)
 from gpt2np.golden.record import PAST, Golden, run_model
 from gpt2np.loading import Model
 from gpt2np.model import check_ids
@@ -198,6 +208,11 @@ def _explain(
         return (), "none sought: these are runs on different ids"
     run = reference_run(theirs, points, points.get("ids", mine.get("ids")), model)
     point, recorded = first.point, points[first.point]
+    if run.config is not None and point not in run.at:
+        return (
+            (),
+            f"none sought: {theirs.name} has {point} in a shape that its config does not make",
+        )
     run = replace(run, at={point: recorded, **run.at})
     pair = aligned(point, recorded, run.at[point])
     if pair is None or measure(point, *pair).relative > first.rtol:
@@ -272,8 +287,13 @@ def _read_both(
     sources, both = [mine, theirs], {}
     for source in sorted(sources, key=lambda source: str(source).endswith(".bin")):
         golden = source if isinstance(source, Golden) else Golden.load(source, sizes)
+        for name, array in golden.arrays.items():
+            if array.dtype.kind not in "fiub":
+                raise CheckpointError(
+                    f"{golden.name}: {quote(name)} is of dtype {array.dtype}, which are no numbers"
+                )
         points, _ = by_point(golden.arrays)
-        if "logits" in points:
+        if "logits" in points and points["logits"].ndim:
             sizes.append(points["logits"].shape[-1])
         both[id(source)] = golden
     return both[id(mine)], both[id(theirs)]
@@ -283,25 +303,53 @@ def reference_run(
     theirs: Golden, points: Mapping[str, AnyArray], ids: AnyArray | None, model: Model | None
 ) -> Computation:
     """What is known of the reference: all of it where its weights are, else what it recorded."""
-    config = Config.from_dict(theirs.meta["config"]) if "config" in theirs.meta else None
-    params = model.params if model else _weights(theirs.arrays, config)
-    past = None
-    if all(name in theirs.arrays for name in PAST):
-        past = theirs.arrays[PAST[0]], theirs.arrays[PAST[1]]
-    if params is None or ids is None:
-        return Computation(points if config else {}, config, {}, ids, past)
-    trace, ids = Trace(copy=False), check_ids(params.config, ids)
-    _, past = run_model(params, ids, trace, past[0].shape[3] if past else 0)
-    at = {"embed": trace["wte"] + trace["wpe"], **trace}
-    return Computation(at, params.config, params, ids, past)
-
-
-def _weights(arrays: Mapping[str, AnyArray], config: Config | None) -> Params | None:
-    """The weights, if a recording has them all."""
+    config = model.config if model else theirs.config
     if config is None:
+        return Computation({}, None, {}, None, None)
+    params = model.params if model else _weights(theirs.arrays, config)
+    ids = None if ids is None else check_ids(config, ids)
+    past = _past(theirs, config)
+    held = past[0].shape[3] if past else 0
+    if params is not None and ids is not None:
+        trace = Trace(copy=False)
+        _, past = run_model(params, ids, trace, held)
+        at = {"embed": trace["wte"] + trace["wpe"], **trace}
+        return Computation(at, config, params, ids, past)
+    shape = next((a.shape for p, a in points.items() if p not in ("ids", "loss", "greedy")), ())
+    B, T = (1, 1) if len(shape) < 3 else (shape[0], shape[1 if len(shape) == 3 else 2])
+    B, T = (B, T) if ids is None else (ids.shape[0], ids.shape[1] - held)
+    at = {}
+    for point, array in points.items():
+        like = np.broadcast_to(0, shape_of(point, config, B, T, held + T))
+        for arranged in arrangements(array, like):
+            at.setdefault(point, arranged)
+    return Computation(at, config, {}, ids, past)
+
+
+def _past(theirs: Golden, config: Config) -> tuple[AnyArray, AnyArray] | None:
+    """The keys and values of a first pass, if a recording has them."""
+    if not all(name in theirs.arrays for name in PAST):
+        return None
+    keys, values = theirs.arrays[PAST[0]], theirs.arrays[PAST[1]]
+    L, H, K = config.n_layer, config.n_head, config.head_width
+    if (
+        keys.shape != values.shape
+        or keys.ndim != 5
+        or (len(keys), keys.shape[2], keys.shape[4]) != (L, H, K)
+    ):
+        raise CheckpointError(
+            f"{theirs.name}: {' and '.join(PAST)} have the shapes {list(keys.shape)} and "
+            f"{list(values.shape)}; by its config they have [{L}, B, {H}, N, {K}]"
+        )
+    return keys, values
+
+
+def _weights(arrays: Mapping[str, AnyArray], config: Config) -> Params | None:
+    """The weights, if a recording has them all."""
+    if config.n_layer > len(arrays):
         return None
     names = [name for name, _, _ in tensors(config)]
-    found = {canonical_name(name): array for name, array in arrays.items()}
+    found = {canonical_name(name): array for name, array in arrays.items() if len(name) < MAX_NAME}
     if not all(name in found for name in names):
         return None
     return Params(config, {name: found[name] for name in names})

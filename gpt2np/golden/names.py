@@ -9,8 +9,9 @@ from operator import mul
 
 import numpy as np
 
+from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.schema import canonical_name
+from gpt2np.schema import canonical_name, sizes
 from gpt2np.trace import POINTS
 
 # Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
@@ -56,7 +57,8 @@ ALIASES = {
 
 NOT_ACTIVATIONS = (".weight", ".bias", "past.keys", "past.values")
 
-_BLOCK = re.compile(r"^(h|blocks)\.(\d+)")
+_BLOCK = re.compile(r"^(h|blocks)\.([0-9]{1,4})(?![0-9])")
+MAX_NAME = 200  # characters
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
@@ -83,6 +85,8 @@ def point_of(name: str) -> str | None:
     >>> point_of("transformer.h.3.mlp"), point_of("blocks.3.hook_resid_pre"), point_of("mask")
     ('h.3.mlp.c_proj', 'h.2', None)
     """
+    if len(name) > MAX_NAME:
+        return None
     kind, i = kind_and_block(canonical_name(name.replace("/", ".")))
     if kind == "blocks.{i}.hook_resid_pre":
         return f"h.{i - 1}" if i else "embed"
@@ -101,9 +105,23 @@ def by_point(arrays: Mapping[str, AnyArray]) -> tuple[dict[str, AnyArray], list[
         elif not name.endswith(NOT_ACTIVATIONS):
             others.append(name)
     wte, wpe = points.get("wte"), points.get("wpe")
-    if wte is not None and wpe is not None and wte.shape[-2:] == wpe.shape[-2:]:
+    # wpe may be there once for all sequences.
+    once = wte is not None and wpe is not None and wpe.shape == (1, *wte.shape[1:])
+    if wte is not None and wpe is not None and (once or wpe.shape == wte.shape[-wpe.ndim :]):
         points.setdefault("embed", wte + wpe)
     return points, others
+
+
+def shape_of(point: str, config: Config, B: int, T: int, S: int) -> tuple[int, ...]:
+    """Give the shape of an activation of T positions that see S.
+
+    >>> shape_of("h.0.attn.scores", Config(), 1, 2, 5)
+    (1, 12, 2, 5)
+    """
+    H, D = config.n_head, config.n_embd
+    by_symbol = {"B": B, "H": H, "T": T, "S": S, "K": D // H} | sizes(config)
+    kind, _ = kind_and_block(point)
+    return tuple(by_symbol[symbol] for symbol in POINTS.get(kind, "B T D").split())
 
 
 def fitted(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyArray]:

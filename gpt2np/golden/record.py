@@ -14,8 +14,10 @@ import numpy as np
 
 from gpt2np import dumps
 from gpt2np.cache import KVCache
+from gpt2np.checkpoints.base import map_file
+from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.errors import InputError
+from gpt2np.errors import CheckpointError, InputError, shown
 from gpt2np.generation import generate
 from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
@@ -26,6 +28,8 @@ from gpt2np.version import __version__
 
 PAST = ("past.keys", "past.values")  # [L, B, H, N, K]
 DEBUG_STATE = 20240327  # how llm.c's debug state begins
+MAX_SIZE = 1 << 31  # of any number of a config
+MAX_LAYERS = 1_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,20 @@ class Golden:
         """Write a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy`` files."""
         dumps.save(path, self.arrays, self.meta)
 
+    @property
+    def config(self) -> Config | None:
+        """The config of the model, where the recording knows it."""
+        values = self.meta.get("config")
+        if values is None:
+            return None
+        numbers = values.values() if isinstance(values, dict) else [math.inf]
+        if any(abs(n) > MAX_SIZE for n in numbers if isinstance(n, int | float)):
+            raise CheckpointError(f"{self.name}: its config is none: {shown(values)}")
+        config = Config.from_dict(values)
+        if config.n_layer > MAX_LAYERS:
+            raise CheckpointError(f"{self.name}: its config makes {config.n_layer} layers")
+        return config
+
     @staticmethod
     def load(path: str | os.PathLike[str], vocab_sizes: Iterable[int] = ()) -> Golden:
         """Load a recording in any of these forms, or the debug state that llm.c works with.
@@ -53,7 +71,7 @@ class Golden:
 
         Raises
         ------
-        InputError
+        CheckpointError
             The file is of none of the forms, or damaged.
         """
         path = Path(path)
@@ -167,14 +185,14 @@ def _load_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, AnyAr
 
     V is not in the file: it is the size for which the logits make the loss that follows them.
     """
-    data = np.fromfile(path, np.uint8)
+    data = map_file(path)
     header = data[:1024].view("<i4") if len(data) >= 1024 else [0]
     if header[0] != DEBUG_STATE:
-        raise InputError(f"{path} is not a debug state of llm.c, as write_state writes it")
+        raise CheckpointError(f"{path} is not a debug state of llm.c, as write_state writes it")
     B, T = int(header[2]), int(header[3])
     rest = data[1024 : len(data) // 4 * 4].view("<i4")
     if B < 1 or T < 1 or len(rest) < 2 * B * T:
-        raise InputError(f"{path} is cut short: it should have {B} x {T} ids and targets")
+        raise CheckpointError(f"{path} is cut short: it should have {B} x {T} ids and targets")
     ids, targets = rest[: 2 * B * T].reshape(2, B, T)
     numbers = rest[2 * B * T :].view("<f4")
     sizes = [*vocab_sizes, 50257]
@@ -185,7 +203,7 @@ def _load_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, AnyAr
             picked = np.take_along_axis(log_softmax(logits), targets[..., None].astype(int), -1)
             if math.isclose(-picked.mean(dtype=float), loss, rel_tol=1e-3):
                 return {"ids": ids, "logits": logits, "loss": loss}
-    raise InputError(
+    raise CheckpointError(
         f"{path}: its loss is not that of {' or '.join(map(str, sizes))} logits at "
         "each position: it is damaged, or of another model than the one given"
     )

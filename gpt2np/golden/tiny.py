@@ -36,7 +36,9 @@ def tiny_model(dtype: str = "float32") -> Model:
     return Model(Params(CONFIG, {k: a * 16 if a.ndim == 2 else a for k, a in drawn.items()}))
 
 
-def write_weights(model: Model, folder: str | os.PathLike[str]) -> list[Path]:
+def write_weights(
+    model: Model, folder: str | os.PathLike[str], *, overwrite: bool = False
+) -> list[Path]:
     """Write a model's weights in three layouts.
 
     Returns
@@ -49,13 +51,14 @@ def write_weights(model: Model, folder: str | os.PathLike[str]) -> list[Path]:
         a multiple of 128.
     """
     folder = Path(folder)
+    huggingface = save(model, folder / "huggingface", overwrite=overwrite)
     openai, c = folder / "openai", folder / "llm.c" / "model.bin"
     openai.mkdir(parents=True, exist_ok=True)
     c.parent.mkdir(exist_ok=True)
     _write_openai(model, openai)
     with replacing(c) as file:
         file.write(_llmc_bytes(model))
-    return [save(model, folder / "huggingface"), openai, c]
+    return [huggingface, openai, c]
 
 
 def _write_openai(model: Model, folder: Path) -> None:
