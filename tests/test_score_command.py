@@ -31,8 +31,8 @@ TOLERANCE = {"abs": 2e-5}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    # No tokenizer: it is GPT-2's own then, which this process reads once.
-    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=16, n_embd=8, n_layer=1)
+    path = tmp_path_factory.mktemp("model")
+    return saved_model(path, gpt2np.Tokenizer.gpt2(), n_ctx=16, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")
