@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from weights import near, random_params
+from closeness import near
+from models import random_params
 
 import gpt2np
 from gpt2np import Config

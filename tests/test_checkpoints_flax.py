@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpoint_files import extension, packed
-from weights import near, random_params
+from closeness import near
+from models import random_params
 
 import gpt2np
 from gpt2np import Config

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from checkpoint_files import npy_bytes, npz_bytes
-from weights import random_params
+from models import random_params
 
 import gpt2np
 from gpt2np import Config, Model
