@@ -107,8 +107,8 @@ def test_reads_bfloat16(tmp_path):
 
 
 def test_the_pytorch_file_beside_it_comes_first(tmp_path):
-    shutil.copy(WRITTEN_BY_FLAX / "flax_model.msgpack", tmp_path)
     gpt2np.save(gpt2np.Model(random_params(TIED)), tmp_path)
+    shutil.copy(WRITTEN_BY_FLAX / "flax_model.msgpack", tmp_path)
     assert open_checkpoint(tmp_path).format == "safetensors"
 
 
@@ -120,7 +120,7 @@ CHUNKED = {"__msgpack_chunked_array__": True, "shape": {"0": 2, "1": 3}, "chunks
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (ONE[:-1], "is cut short or damaged"),
+        (ONE[:-1], "is MessagePack .as Flax writes., cut short"),
         (ONE + b"\0", "is damaged: 1 bytes are left"),
         (packed({"step": 3}), "without arrays"),
         (packed({"w": {7: np.ones(2)}}), "has the key 7, which is no name"),

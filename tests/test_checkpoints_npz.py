@@ -165,5 +165,5 @@ def test_verify_reads_the_checksums_of_what_is_stored(tmp_path):
 
 def test_one_npy_is_no_checkpoint(tmp_path):
     np.save(tmp_path / "w.npy", ONES)
-    with pytest.raises(CheckpointError, match=r"a NumPy .npy array.*: give its folder"):
+    with pytest.raises(CheckpointError, match=r"is a NumPy .npy array.*: give its folder"):
         open_checkpoint(tmp_path / "w.npy")

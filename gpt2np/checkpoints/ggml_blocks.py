@@ -29,16 +29,15 @@ class Blocks(NamedTuple):
         """Give the numbers of all blocks, one after another."""
         blocks = data.reshape(-1, self.bytes)
         result = np.empty((len(blocks), self.numbers), np.float32)
-        for start in range(0, len(blocks), STEP):
-            result[start : start + STEP] = self.numbers_of(blocks[start : start + STEP])
+        with np.errstate(invalid="ignore"):  # of a damaged file's NaN and infinities
+            for start in range(0, len(blocks), STEP):
+                result[start : start + STEP] = self.numbers_of(blocks[start : start + STEP])
         return result.reshape(-1)
 
 
 def _half(blocks: Bytes, start: int) -> Float32:
     """The float16 that stands at a byte of each block: [n, 1]."""
-    bits = np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2")
-    with np.errstate(invalid="ignore"):  # of a NaN in a damaged file
-        return bits.astype(np.float32)
+    return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(blocks: Bytes, start: int) -> Bytes:

@@ -57,7 +57,9 @@ def load(data: Bytes, where: str, start: int = 0) -> Any:
     try:
         value = reader.value()
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{where} is cut short or damaged: download it again") from error
+        raise CheckpointError(
+            f"{where} is MessagePack (as Flax writes), cut short or damaged: download it again"
+        ) from error
     except CheckpointError as error:
         raise CheckpointError(f"{where} {error}") from None
     if reader.position != len(data):
