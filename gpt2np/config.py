@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from gpt2np.errors import CheckpointError
 
-# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
-# Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with. layers.GELU has the functions.
-ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
+# By transformers' names: OpenAI's GELU is gelu_new, nanoGPT trains with gelu. layers.ACTIVATIONS
+# has the functions.
+ACTIVATIONS = (
+    "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "gelu_python", "quick_gelu",
+    "silu", "swish", "relu", "tanh",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
