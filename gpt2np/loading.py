@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.assets_path import assets
-from gpt2np.beside import Beside, read_object
+from gpt2np.beside import Beside
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
@@ -131,7 +132,7 @@ class Model(Immutable):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype))
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
@@ -175,15 +176,21 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str) -> Model:
-    return load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str) -> Model:
+    model = load(source, dtype=dtype)
+    if model.params.identity != identity:
+        raise CheckpointError(
+            f"{source} has changed, or is another here: the model that was pickled has the weights "
+            f"of {identity}; here they are {model.params.identity}. Load it again"
+        )
+    return model
 
 
 def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    path = Path(os.path.expanduser(source))
+    path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
@@ -234,7 +241,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            values = read_object(file)
+            values = read_json(file)
             try:
                 return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
