@@ -18,6 +18,7 @@ from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
+from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
@@ -216,14 +217,17 @@ def inspect(
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
     checkpoint = open_checkpoint(path, verify=verify)
-    folder = checkpoint.files[0].parent
+    folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(folder, fitted.params.config)
-    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
+    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
+    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    return Opened(name, checkpoint, fitted, tokenizer, beside)
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
+    if checkpoint.format == "gguf":
+        return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
         return _nano_gpt_config(metadata["model_args"])
@@ -239,7 +243,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         if file.is_file():
             values = read_json(file)
             try:
-                return Config.from_dict(values)
+                return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
                 raise CheckpointError(f"{file}: {error}") from None
     return None
@@ -251,8 +255,10 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
-    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
+def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
+    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
+    if checkpoint.tokenizer is not None:
+        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
     if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return Tokenizer.from_files(folder)
     return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None

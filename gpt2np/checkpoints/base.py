@@ -43,12 +43,15 @@ class Checkpoint:
 
     Attributes
     ----------
-    format : "safetensors", "pytorch", "tensorflow" or "llm.c".
+    format : "safetensors", "pytorch", "tensorflow", "llm.c", "npz", "npy", "flax" or "gguf".
     files : the files that were read, the index first where there is one.
     tensors : name -> read-only array, in the order of the file; views of the mapped file
         wherever the bytes allow. float16 stays float16; bfloat16 has become float32.
     dtypes : name -> element type as stored ("float32", "bfloat16", ...).
     metadata : what the files say about the model beside the tensors.
+    config : hyperparameters that the file itself tells, under the names of config.json.
+    tokenizer : the contents of the tokenizer.json that the file itself amounts to, if any.
+    family : whose names and layout the tensors had, if they were turned into Hugging Face's.
     """
 
     format: str
@@ -56,6 +59,9 @@ class Checkpoint:
     tensors: Mapping[str, Array]
     dtypes: Mapping[str, str]
     metadata: dict[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] | None = None
+    family: str = ""
 
 
 def map_file(path: Path) -> Bytes:
