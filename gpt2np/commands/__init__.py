@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpt2np import files
 from gpt2np.assets_path import assets
-from gpt2np.errors import GPT2Error
+from gpt2np.errors import GPT2Error, escaped
 from gpt2np.files import as_text
 from gpt2np.loading import TINY, Model, load
 from gpt2np.saving import model_files
@@ -40,7 +40,7 @@ def load_model(args: argparse.Namespace) -> Model:
     model = load(args.model, dtype=args.dtype)
     millions = model.params.n_params / 1e6
     print(
-        f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
+        f"gpt2np: {escaped(str(model.source), None)} ({millions:.1f}M parameters, {args.dtype})",
         file=sys.stderr,
         flush=True,
     )
