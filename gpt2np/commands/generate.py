@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -23,9 +24,11 @@ from gpt2np.commands import (
     text,
 )
 from gpt2np.errors import GPT2Error, InputError
+from gpt2np.files import rename
 from gpt2np.generation import Generation
 from gpt2np.loading import Model
 from gpt2np.params import Array, Ids
+from gpt2np.streams import say
 
 BATCH = 8  # prompts of a file that are continued at a time: a weight is read once for them all
 
@@ -91,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--interactive",
         action="store_true",
-        help="ask for prompts; Ctrl-C stops a text, Ctrl-D leaves",
+        help="ask for prompts; Ctrl-C stops a text, Ctrl-D (on Windows Ctrl-Z and Enter) leaves",
     )
     parser.add_argument(
         "--no-echo",
@@ -190,11 +193,9 @@ def _telling_of_slides(model: Model, settings: dict[str, Any]) -> Iterator[dict[
         yield settings | {"processors": [watch]}
     finally:
         if longest > n_ctx:
-            print(
+            say(
                 f"gpt2np: beyond the context of {n_ctx} tokens, each token follows from the "
-                f"last {n_ctx // 2} to {n_ctx} alone",
-                file=sys.stderr,
-                flush=True,
+                f"last {n_ctx // 2} to {n_ctx} alone"
             )
 
 
@@ -297,6 +298,7 @@ def _history() -> Iterator[None]:
     finally:
         with suppress(OSError):  # the lines were a convenience: no reason to fail
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f"{file.name}.{os.getpid()}.part")
-            readline.write_history_file(part)
-            os.replace(part, file)
+            with TemporaryDirectory(dir=file.parent) as folder:
+                part = Path(folder) / file.name
+                readline.write_history_file(part)
+                rename(part, file)
