@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpt2np import files
 from gpt2np.assets_path import assets
+from gpt2np.checkpoints import is_there
 from gpt2np.errors import GPT2Error, escaped
 from gpt2np.files import as_text
 from gpt2np.loading import TINY, Model, load
@@ -86,7 +87,7 @@ def _files_of(source: str | None) -> list[Path]:
     path = Path(os.path.expanduser(source))
     if path.is_dir():
         return [path]
-    if path.exists() or Path(f"{path}.index").is_file():  # TensorFlow's model.ckpt is no file
+    if is_there(path):
         return [path, *(path.parent / name for name in model_files(path.parent))]
     from gpt2np import hub  # only names need it
 
