@@ -155,6 +155,6 @@ def _planes(kind: str, array: npt.NDArray[Any]) -> bytes:
     planes = little.reshape(-1, 1).view(np.uint8).T
     if kind == "f3":  # rounded, to 16 bits after the first
         rounded = little.reshape(-1, 1).view("<u4") + np.uint32(128)
-        planes = rounded.view(np.uint8).T[1:]
+        planes = rounded.astype("<u4").view(np.uint8).T[1:]
     data: bytes = planes.tobytes()
     return data
