@@ -10,7 +10,7 @@ from gpt2np.errors import CheckpointError
 
 # gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
 # Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with. layers.GELU has the functions.
+# which nanoGPT trains with. layers.ACTIVATIONS has the functions.
 ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -49,7 +50,16 @@ def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
     # Params checks them as well, but only after gigabytes may have been converted in vain.
     check_shapes(config, {name: array.shape for name, array in arrays.items()})
     converted = {name: _laid_out(name, array, dtype) for name, array in arrays.items()}
-    return Fitted(Params(config, converted), dropped, renamed)
+    params = Params(config, converted, identity=_identity(checkpoint, config, dtype))
+    return Fitted(params, dropped, renamed)
+
+
+def _identity(checkpoint: Checkpoint, config: Config, dtype: str) -> str:
+    """Tell these weights from others, in words; the same whenever and wherever they are loaded."""
+    states = [file.stat() for file in checkpoint.files]
+    size, written = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
+    variant = zlib.crc32(f"{config} {written}".encode())
+    return f"{checkpoint.files[0]}, {size:,} bytes, as {dtype}, {variant:08x}"
 
 
 def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], dict[str, str]]:
