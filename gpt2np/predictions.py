@@ -135,7 +135,7 @@ def predict_choices(
 
     What they have in common is read once, and its keys and values serve them all.
     """
-    n = min(1 + min(first), _common(sequences))
+    n = min(1 + min(first), common(sequences))
     longest = max(map(len, sequences))
     prefix = KVCache(model.params, 1, longest)
     last = _hidden(model, sequences[0][None, :n], prefix)[:, -1:]  # [1, 1, D]
@@ -153,8 +153,8 @@ def predict_choices(
     return found
 
 
-def _common(sequences: Sequence[Ids]) -> int:
-    """Count the ids that all sequences begin with; at least one of each is not counted."""
+def common(sequences: Sequence[Ids]) -> int:
+    """Count the ids that all sequences begin with."""
     rows = ragged.rectangle(sequences)[:, : min(map(len, sequences))]
     same = (rows == rows[:1]).all(axis=0)
     return len(same) if same.all() else int(same.argmin())

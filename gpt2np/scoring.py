@@ -24,6 +24,7 @@ from gpt2np.predictions import (
     Predictions,
     Window,
     after_prefix,
+    common,
     disjoint,
     nothing,
     predict,
@@ -401,10 +402,10 @@ def score(
     window, stride = check_windows(model, window, stride)
     k = 0 if top is None else as_integer("top", top, 1, model.config.vocab_size)
     passages, many, alike = _passages(model, text_or_ids, prefix, bos=bos, eos=eos, special=special)
-    if alike and len(passages) > 1 and max(len(p.ids) for p in passages) <= window:
-        found = predict_choices(
-            model, [p.ids for p in passages], [max(p.first - 1, 0) for p in passages], top=k
-        )
+    sequences = [p.ids for p in passages]
+    fits = max(map(len, sequences)) <= window
+    if alike and len(sequences) > 1 and fits and common(sequences):
+        found = predict_choices(model, sequences, [max(p.first - 1, 0) for p in passages], top=k)
     else:
         ends = np.cumsum([len(p.ids) for p in passages]).tolist()
         windows = [
@@ -412,7 +413,7 @@ def score(
             for passage, end in zip(passages, ends, strict=True)
             for w in passage.windows(end - len(passage.ids), window, stride)
         ]
-        ids = np.concatenate([p.ids for p in passages])
+        ids = np.concatenate(sequences)
         found = np.split(predict(model, ids, windows, top=k, progress=progress), ends[:-1])
     scores = [_score(model, *pair, k) for pair in zip(passages, found, strict=True)]
     return scores if many else scores[0]
@@ -439,7 +440,7 @@ def _passages(
 ) -> tuple[list[Passage], bool, bool]:
     """Give each text with its prefix; whether there were several, and whether they begin alike."""
     texts, many = ragged.items(text_or_ids)
-    prefixes, several = ([""], False) if prefix is None else ragged.items(prefix)
+    prefixes, several = ([None], False) if prefix is None else ragged.items(prefix)
     if many and several and len(texts) != len(prefixes):
         raise InputError(f"{len(prefixes)} prefixes do not go with {len(texts)} texts")
     n = max(len(texts), len(prefixes))
@@ -447,20 +448,28 @@ def _passages(
         items * (n if len(items) == 1 else 1) if not listed else items
         for items, listed in ((texts, many), (prefixes, several))
     )
-    start = _start(model) if bos else []
-    end = _end(model) if eos else []
-    passages = []
+    joined = []
     for number, (text, before) in enumerate(zip(texts, prefixes, strict=True), 1):
         with ragged.naming(number, many or several):
-            ids, first, merged = _joined(model, before, text, special)
-        begins = first == 0
-        ids = np.concatenate([start, ids, end]).astype(np.intp)
-        passages.append(Passage(ids, len(start) + first, begins, merged))
+            joined.append(_joined(model, before, text, special))
+    start = _start(model) if bos else []
+    end = _end(model) if eos else []
+    passages = [
+        Passage(
+            np.concatenate([start, ids, end]).astype(np.intp),
+            len(start) + first,
+            first == 0,
+            merged,
+        )
+        for ids, first, merged in joined
+    ]
     return passages, many or several, prefix is not None and not several
 
 
 def _joined(model: Model, before: Any, text: Any, special: bool) -> tuple[Ids, int, bool]:
     """Give the ids of a prefix and a text, where the text begins, and whether inside a token."""
+    if before is None:
+        return ragged.row(model, text, special), 0, False
     if not isinstance(text, str) or not isinstance(before, str):
         prefix, rest = (ragged.row(model, item, special) for item in (before, text))
         return np.concatenate([prefix, rest]), len(prefix), False
