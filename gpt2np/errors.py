@@ -90,4 +90,19 @@ def shown(value: Any) -> str:
     >>> shown([1] * 100)
     '[1, 1, 1, 1, 1, 1, ...]'
     """
-    return reprlib.repr(value)
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no whole number of 5,000 digits
+        return "an enormous number"
+
+
+def escaped(text: str, most: int | None = 100) -> str:
+    r"""Give a name out of a file as it may be printed: on one line, short, commanding no terminal.
+
+    Examples
+    --------
+    >>> print(escaped("h.0\x1b]0;owned\x07"))
+    h.0\x1b]0;owned\x07
+    """
+    shown = text if most is None or len(text) <= most else text[: most - 3] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gpt2np.assets_path import assets
-from gpt2np.beside import Beside, read_object
+from gpt2np.beside import Beside
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
+from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
@@ -130,7 +133,7 @@ class Model(Immutable):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype))
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
@@ -153,12 +156,15 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes.
+        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
+        leave the file as it is for as long as the model is in use. One that is written over in
+        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
+        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
     CheckpointError
-        There is no such model, or its files cannot be used.
+        There is no such model, or its files cannot be used, or they changed meanwhile.
     DownloadError
         It could not be fetched.
 
@@ -174,15 +180,21 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str) -> Model:
-    return load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str) -> Model:
+    model = load(source, dtype=dtype)
+    if model.params.identity != identity:
+        raise CheckpointError(
+            f"{source} has changed, or is another here: the model that was pickled has the weights "
+            f"of {identity}; here they are {model.params.identity}. Load it again"
+        )
+    return model
 
 
 def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    path = Path(os.path.expanduser(source))
+    path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
@@ -208,15 +220,31 @@ def inspect(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
-    folder = checkpoint.files[0].parent
+    folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(folder, fitted.params.config)
-    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
+    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
+    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    after = _states(folder)
+    for file in checkpoint.files:
+        if before.get(file.name, after.get(file.name)) != after.get(file.name):
+            raise CheckpointError(f"{file} changed while it was read: try again when it is written")
+    return Opened(name, checkpoint, fitted, tokenizer, beside)
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size of each file in a folder that may be listed, and when it was last written."""
+    states = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        states = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
+    if checkpoint.format == "gguf":
+        return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
         return _nano_gpt_config(metadata["model_args"])
@@ -230,9 +258,9 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            values = read_object(file)
+            values = read_json(file)
             try:
-                return Config.from_dict(values)
+                return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
                 raise CheckpointError(f"{file}: {error}") from None
     return None
@@ -244,8 +272,10 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
-    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
+def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
+    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
+    if checkpoint.tokenizer is not None:
+        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
     if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return Tokenizer.from_files(folder)
     return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None

@@ -83,14 +83,19 @@ class Vocabulary(NamedTuple):
                 _check_merges(file, merges, ids)
                 return _of_ids(ids, merges)
             case [("tokenizer", content, file)]:
-                try:
-                    return _of_tokenizer_json(file, content)
-                except (AttributeError, KeyError, TypeError) as error:
-                    raise TokenizerError(
-                        f"{file} is not as Hugging Face's tokenizers writes it: {error!r}"
-                    ) from error
+                return Vocabulary.of_json(file, content)
         kinds = ", ".join(f"{file} ({kind})" for kind, _, file in found) or "no files"
         raise TokenizerError(f"{kinds} make no tokenizer; {_EXPECTED}")
+
+    @staticmethod
+    def of_json(file: Path, content: Mapping[str, Any]) -> Vocabulary:
+        """Return the vocabulary that the contents of a tokenizer.json describe."""
+        try:
+            return _of_tokenizer_json(file, content)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise TokenizerError(
+                f"{file} is not as Hugging Face's tokenizers writes it: {error!r}"
+            ) from error
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the files into a folder; see `Tokenizer.save`."""

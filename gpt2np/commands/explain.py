@@ -13,7 +13,7 @@ from typing import Any
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
 from gpt2np.commands import add_force, check_output, text
 from gpt2np.config import BY_NAME
-from gpt2np.errors import InputError
+from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
 from gpt2np.schema import canonical_name
 
@@ -157,9 +157,9 @@ def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     size = sum(tensors[raw].size for raw in others)
     return {
         "parameters counted": f"{counted:,} in {len(tensors) - len(others)} tensors of "
-        f"{opened.name}{remark}",
+        f"{escaped(opened.name, None)}{remark}",
         "buffers and copies, not counted": f"{size:,} in {len(others)} tensors"
-        + "".join(f", {raw}" for raw in others),
+        + "".join(f", {escaped(raw)}" for raw in others),
     }
 
 
