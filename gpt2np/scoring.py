@@ -19,6 +19,7 @@ from gpt2np import ragged
 from gpt2np.answers import answering, as_model
 from gpt2np.errors import InputError, as_integer, shown
 from gpt2np.loading import Model
+from gpt2np.notebook import Shown
 from gpt2np.params import Ids
 from gpt2np.predictions import (
     Predictions,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Score:
+class Score(Shown):
     """What a model makes of a text, token by token.
 
     Attributes
