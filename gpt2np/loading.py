@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -155,12 +156,15 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes.
+        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
+        leave the file as it is for as long as the model is in use. One that is written over in
+        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
+        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
     CheckpointError
-        There is no such model, or its files cannot be used.
+        There is no such model, or its files cannot be used, or they changed meanwhile.
     DownloadError
         It could not be fetched.
 
@@ -216,12 +220,25 @@ def inspect(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
     tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
     beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
+    after = _states(folder)
+    for file in checkpoint.files:
+        if before.get(file.name, after.get(file.name)) != after.get(file.name):
+            raise CheckpointError(f"{file} changed while it was read: try again when it is written")
     return Opened(name, checkpoint, fitted, tokenizer, beside)
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size of each file in a folder that may be listed, and when it was last written."""
+    states = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        states = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def _says_all(checkpoint: Checkpoint) -> bool:

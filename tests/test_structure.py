@@ -23,8 +23,12 @@ FENCE = (
     *("tokenizer", "vocabulary", "sampling"),
 )
 BESIDE_IT = ["errors", "assets_path"]
-# What writes: Trace.save and Vocabulary.save.
-WAYS_OUT = {"trace": {"gpt2np.dumps"}, "vocabulary": {"gpt2np.files"}}
+# What reads and writes files: Trace.save, Tokenizer.from_files and Tokenizer.save.
+WAYS_OUT = {
+    "trace": {"gpt2np.dumps"},
+    "tokenizer": {"gpt2np.tokenizer_files"},
+    "vocabulary": {"gpt2np.files"},
+}
 # Each imports none of those to its right.
 ORDER = ["gpt2np.kernels", "gpt2np.layers", "gpt2np.model", "gpt2np.generation", "gpt2np.commands"]
 RUNTIME = {"numpy", "regex", "requests", "tqdm", "gpt2np"}

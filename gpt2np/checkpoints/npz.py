@@ -88,7 +88,7 @@ def _inflated(packed: Bytes, entry: Entry, where: str) -> Bytes:
         unpacked = stream.decompress(packed.data, entry.size + 1)  # no more, whatever comes
     except zlib.error as error:
         raise CheckpointError(f"{where} is damaged ({error}): download it again") from error
-    if len(unpacked) != entry.size or not stream.eof:
+    if len(unpacked) != entry.size or not stream.eof or stream.unused_data:
         raise CheckpointError(
             f"{where} should unpack to {entry.size} bytes, but does not: download it again"
         )
