@@ -42,8 +42,11 @@ def _export_npz(model: Model, path: Path, dtype: str) -> None:
     """Hugging Face's names, with the config and a tokenizer that is not GPT-2's own beside them."""
     ends = {"bos_token_id": model.bos, "eos_token_id": list(model.eos) or None}
     config = {**model.beside.config, **model.config.to_dict(), **ends}
-    own = model.has_tokenizer and model.tokenizer != Tokenizer.gpt2()
-    tokenizer = None if own else None
+    tokenizer = None
+    if model.has_tokenizer and model.tokenizer != Tokenizer.gpt2():
+        if not isinstance(model.tokenizer, Tokenizer):
+            raise InputError(f"{path}: a {type(model.tokenizer).__name__} cannot be written")
+        tokenizer = model.tokenizer._vocabulary.to_json()
     npz.save(path, _hugging_face(model), dtype=dtype, config=config, tokenizer=tokenizer)
 
 

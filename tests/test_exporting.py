@@ -183,7 +183,8 @@ def test_what_is_written_can_be_mapped(tmp_path, model):
 
 @pytest.mark.parametrize("form", ["gguf", "npz"])
 def test_convert(tmp_path, run, form):
-    source, out = saved_model(tmp_path / "model"), str(tmp_path / f"out.{form}")
+    source = saved_model(tmp_path / "model", Tokenizer.gpt2(), n_ctx=16)
+    out = str(tmp_path / f"out.{form}")
     assert run("convert", source, out)[:2] == (0, f"{out}\n")
     equal(gpt2np.load(out), gpt2np.load(source))
     code, _, err = run("convert", source, out)
