@@ -17,6 +17,7 @@ from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
@@ -27,7 +28,7 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model(Immutable):
+class Model(Immutable, Shown):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
