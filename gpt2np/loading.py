@@ -226,7 +226,7 @@ def inspect(
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
     tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
@@ -242,9 +242,14 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
+def _says_all(checkpoint: Checkpoint) -> bool:
+    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
+    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
+
+
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if checkpoint.format == "gguf":
+    if _says_all(checkpoint):
         return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
