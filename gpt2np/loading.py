@@ -9,22 +9,30 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpt2np import tokenizer_files
 from gpt2np.assets_path import assets
-from gpt2np.beside import Beside, Boundary, read_object
-from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
-from gpt2np.config import Config
+from gpt2np.beside import Beside
+from gpt2np.checkpoints import (
+    LATER_SUFFIXES,
+    SUFFIXES,
+    Checkpoint,
+    is_there,
+    open_checkpoint,
+)
+from gpt2np.checkpoints.base import read_json
+from gpt2np.config import BY_NAME, Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
-from gpt2np.params import Array, Params
+from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
-TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tokenizer.json")
+TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model:
+class Model(Immutable):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -41,25 +49,9 @@ class Model:
         What the error says where a tokenizer is needed, and there is none.
     beside : Beside, optional
         What its folder says beside the weights, for `save` to say again.
+    other_tokenizer : bool
+        Whether the tokenizer is not the source's own, so that it is pickled too.
     """
-
-    __slots__ = (
-        "_begins",
-        "_ends",
-        "_tokenizer",
-        "_why_no_tokenizer",
-        "beside",
-        "params",
-        "source",
-    )
-
-    params: Params
-    source: str | None
-    beside: Beside
-    _tokenizer: Tokenizer | None
-    _why_no_tokenizer: str
-    _begins: Boundary
-    _ends: Boundary
 
     def __init__(
         self,
@@ -69,25 +61,17 @@ class Model:
         *,
         why_no_tokenizer: str = "it was made without one",
         beside: Beside | None = None,
+        other_tokenizer: bool = False,
     ) -> None:
-        beside = beside or Beside()
+        self.params = params
+        self.source = source
+        self._tokenizer = tokenizer
+        self._why_no_tokenizer = why_no_tokenizer
+        self._other_tokenizer = other_tokenizer
         V = params.config.vocab_size
-        for name, value in (
-            ("params", params),
-            ("_tokenizer", tokenizer),
-            ("source", source),
-            ("_why_no_tokenizer", why_no_tokenizer),
-            ("beside", beside),
-            ("_begins", beside.boundary("bos_token_id", tokenizer, V)),
-            ("_ends", beside.boundary("eos_token_id", tokenizer, V)),
-        ):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be set; see Model.replace")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be deleted")
+        self.beside = beside or Beside()
+        self._begins = self.beside.boundary("bos_token_id", tokenizer, V)
+        self._ends = self.beside.boundary("eos_token_id", tokenizer, V)
 
     @property
     def config(self) -> Config:
@@ -99,7 +83,8 @@ class Model:
         """What turns text into ids and back; a TokenizerError says why there is none."""
         if self._tokenizer is None:
             raise TokenizerError(
-                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids"
+                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids, or load "
+                "it with a tokenizer (tokenizer=..., --tokenizer)"
             )
         return self._tokenizer
 
@@ -155,23 +140,23 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
 
-    def __copy__(self) -> Model:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Model:
-        return self
-
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype))
+        tokenizer = self._tokenizer if self._other_tokenizer else None
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity, tokenizer)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
     return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
-def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
+def load(
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+) -> Model:
     """Load a model.
 
     Parameters
@@ -183,11 +168,16 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
         folder, or a file with weights.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
+    tokenizer : Tokenizer, str or path, optional
+        Another tokenizer than the model's own: as it is, or the file or folder that it is in, or
+        another model's name.
 
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes.
+        It computes with ids also where there is no tokenizer that gpt2np could use; whatever needs
+        text then says why. Weights stored as float32 stay in the file, mapped to memory and shared
+        between processes.
 
     Raises
     ------
@@ -203,20 +193,33 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    opened = inspect(source, dtype=dtype)
-    return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
+    opened = inspect(source, dtype=dtype, tokenizer=tokenizer)
+    return Model(
+        opened.fitted.params,
+        opened.tokenizer,
+        opened.name,
+        why_no_tokenizer=opened.why_no_tokenizer,
+        beside=opened.beside,
+        other_tokenizer=tokenizer is not None,
+    )
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str) -> Model:
-    return load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str, tokenizer: Tokenizer | None) -> Model:
+    model = load(source, dtype=dtype, tokenizer=tokenizer)
+    if model.params.identity != identity:
+        raise CheckpointError(
+            f"{source} has changed, or is another here: the model that was pickled has the weights "
+            f"of {identity}; here they are {model.params.identity}. Load it again"
+        )
+    return model
 
 
 def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
@@ -232,25 +235,37 @@ class Opened:
     checkpoint: Checkpoint
     fitted: Fitted
     tokenizer: Tokenizer | None
+    why_no_tokenizer: str
     beside: Beside
 
 
 def inspect(
-    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", verify: bool = False
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    verify: bool = False,
 ) -> Opened:
     """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
     checkpoint = open_checkpoint(path, verify=verify)
-    folder = checkpoint.files[0].parent
+    folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(folder, fitted.params.config)
-    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
+    found, why_not = (
+        _own_tokenizer(checkpoint, folder, fitted.params.config)
+        if tokenizer is None
+        else (find_tokenizer(tokenizer), "")
+    )
+    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    return Opened(name, checkpoint, fitted, found, why_not, beside)
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
+    if checkpoint.format == "gguf":
+        return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
         return _nano_gpt_config(metadata["model_args"])
@@ -264,9 +279,9 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            values = read_object(file)
+            values = read_json(file)
             try:
-                return Config.from_dict(values)
+                return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
                 raise CheckpointError(f"{file}: {error}") from None
     return None
@@ -278,8 +293,37 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
-    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
-    if any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return Tokenizer.from_files(folder)
-    return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None
+def _own_tokenizer(
+    checkpoint: Checkpoint, folder: Path, config: Config
+) -> tuple[Tokenizer | None, str]:
+    """The file's own tokenizer, or that beside it, or GPT-2's; else why there is none.
+
+    GPT-2's own is meant where the vocabulary has its size, and nothing points elsewhere.
+    """
+    try:
+        if checkpoint.tokenizer is not None:
+            file = checkpoint.files[0]
+            return Tokenizer(tokenizer_files.of_json(file, checkpoint.tokenizer)), ""
+        if any((folder / name).is_file() for name in tokenizer_files.FILES):
+            return Tokenizer.from_files(folder), ""
+        reason = tokenizer_files.reason_against(folder)
+    except TokenizerError as error:
+        return None, str(error)
+    if reason is None and config.vocab_size in GPT2_VOCABULARY:
+        return Tokenizer.gpt2(), ""
+    reason = reason or tokenizer_files.one_level_up(folder)
+    return None, reason or f"{folder} has none, and {config.vocab_size} tokens are not GPT-2's"
+
+
+def find_tokenizer(source: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
+    """Give a tokenizer, given itself, its files or a model that has it."""
+    if isinstance(source, Tokenizer):
+        return source
+    path = Path(os.path.expanduser(source))
+    if source in BY_NAME and not path.exists():
+        return Tokenizer.gpt2()
+    if path.is_file() and path.suffix not in (*SUFFIXES, *LATER_SUFFIXES):
+        return Tokenizer.from_files(path)
+    if path.is_dir() and tokenizer_files.lookalikes(path):
+        return Tokenizer.from_files(path)
+    return load(source).tokenizer

@@ -66,7 +66,7 @@ def save(
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
-    if not overwrite and (there := _model_files(folder)):
+    if not overwrite and (there := model_files(folder)):
         raise InputError(
             f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
             "it by overwrite=True (convert: --force)"
@@ -80,7 +80,7 @@ def save(
     for name in (GENERATION, *TOKENIZER_FILES):  # what the model does not have would be another's
         (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
-        model.tokenizer.save(folder)
+        model.tokenizer.save(folder, overwrite=True)
     if model.beside.generation is not None:
         write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.
@@ -88,7 +88,7 @@ def save(
     return folder
 
 
-def _model_files(folder: Path) -> list[str]:
+def model_files(folder: Path) -> list[str]:
     """The files in a folder that are a model's, whatever its format."""
     names = {*CONFIG_FILES, GENERATION, *TOKENIZER_FILES, *USUAL}
     return sorted(

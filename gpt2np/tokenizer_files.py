@@ -38,8 +38,10 @@ ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 FILES = (WHOLE, "vocab.json", "merges.txt", "encoder.json", "vocab.bpe")
 BESIDE = (ADDED, SPECIAL, CONFIG)  # what says more on a tokenizer, and makes none alone
-_OTHERS = ("vocab.txt", "*.model", "*.tiktoken", "*tokenizer*.json", "*vocab*.json", "*merges*.txt",
-           "*encoder*.json", "vocab*", "merges*", "encoder*", "tekken.json")  # fmt: skip
+_OTHERS = (  # what other tokenizers' files are called, and GPT-2's where somebody renamed them
+    *("vocab.txt", "tekken.json", "*.tiktoken", "*piece*.model", "spm*.model", "*token*.model"),
+    *("*tokenizer*.json", "*vocab*.json", "*merges*.txt", "*vocab*.bpe", "*encoder*.json"),
+)
 
 # Each of transformers' classes but GPT-2's own takes tokenizer.json as it is, or is another kind.
 _GPT2_CLASS = "GPT2Tokenizer"
@@ -62,17 +64,53 @@ def read(*paths: str | os.PathLike[str]) -> Vocabulary:
         return _read_folder(files[0])
     found = sorted(((*_read(file), file) for file in files), key=operator.itemgetter(0))
     match found:
-        case [("merges", merges, file)]:
+        case [("merges", merges, file)] if not _partner("merges", file):
             _check_order(file, merges)
             return of_merges(merges)
         case [("merges", merges, file), ("vocabulary", ids, ids_file)]:
             return _of_pair(ids_file, ids, file, merges, _Tokens())
         case [("tokenizer", content, file)]:
-            return _of_tokenizer_json(file, content, _Tokens())
+            return of_json(file, content)
+        case [("vocabulary" | "merges" as kind, _, file)] if partner := _partner(kind, file):
+            return read(file, partner)
     kinds = ", ".join(f"{file} ({kind})" for kind, _, file in found) or "no files"
     if len(files) == 1 and not files[0].exists():
         kinds = f"{files[0]} is not there; it and nothing else"
     raise TokenizerError(f"{kinds} make no tokenizer; {_EXPECTED}")
+
+
+def of_json(file: Path, content: Mapping[str, Any]) -> Vocabulary:
+    """Return the vocabulary that the contents of a tokenizer.json describe."""
+    return _of_tokenizer_json(file, content, _Tokens())
+
+
+def _partner(kind: str, file: Path) -> Path | None:
+    """Give x-merges.txt for x-vocab.json, and the other way round, if it is there."""
+    names = {"vocabulary": ("-vocab.json", "-merges.txt"), "merges": ("-merges.txt", "-vocab.json")}
+    mine, other = names[kind]
+    partner = file.with_name(file.name.removesuffix(mine) + other)
+    return partner if file.name.endswith(mine) and partner.is_file() else None
+
+
+def reason_against(folder: Path) -> str | None:
+    """Say what in a folder without a vocabulary speaks against GPT-2's own, if anything does."""
+    tokens = _Tokens.read(folder)
+    if found := lookalikes(folder):
+        return f"{folder} has {', '.join(found)}, which might be one: name it as the tokenizer"
+    if tokens.class_name not in (None, _GPT2_CLASS):
+        return f"{folder} is for a {shown(tokens.class_name)[1:-1]}, which is not GPT-2's"
+    if tokens.added or "added_tokens_decoder" in tokens.config:
+        return f"{folder} adds tokens to a vocabulary that is not there"
+    if re.fullmatch(r"checkpoint-\d+", folder.name) and (hint := one_level_up(folder)):
+        return hint
+    return None
+
+
+def one_level_up(folder: Path) -> str | None:
+    """Name the tokenizer in the folder that holds a folder, if there is one."""
+    found = [name for name in FILES if (folder.parent / name).is_file()]
+    there = f"{folder.parent}, one level up, has {', '.join(found)}: name that as the tokenizer"
+    return there if found else None
 
 
 def lookalikes(folder: Path) -> list[str]:

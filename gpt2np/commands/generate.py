@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +24,7 @@ from gpt2np.commands import (
     text,
 )
 from gpt2np.errors import GPT2Error, InputError
+from gpt2np.files import rename
 from gpt2np.generation import Generation
 from gpt2np.loading import Model
 from gpt2np.params import Array, Ids
@@ -297,6 +299,7 @@ def _history() -> Iterator[None]:
     finally:
         with suppress(OSError):  # the lines were a convenience: no reason to fail
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f"{file.name}.{os.getpid()}.part")
-            readline.write_history_file(part)
-            os.replace(part, file)
+            with TemporaryDirectory(dir=file.parent) as folder:
+                part = Path(folder) / file.name
+                readline.write_history_file(part)
+                rename(part, file)

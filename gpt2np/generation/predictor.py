@@ -9,9 +9,10 @@ import numpy as np
 
 from gpt2np import ragged
 from gpt2np.cache import KVCache
-from gpt2np.model import Probe, hidden, unembed
+from gpt2np.model import EVERY, LAST, hidden, unembed
 from gpt2np.params import Array, Ids, Params
-from gpt2np.sampling import mask_from, quietly
+from gpt2np.sampling import mask_from
+from gpt2np.trace import Probe
 
 GROUP = 1024  # positions of a rectangle of prompts that are read at a time
 
@@ -30,13 +31,11 @@ class Predictor:
 
     def after_last(self, ids: Ids, cache: KVCache) -> Array:  # [B, T] -> [B, V]
         """Read as above; give the logits after the last one alone."""
-        return self._logits(self._hidden(ids, cache, last_only=True))[:, 0]
+        return self._logits(self._hidden(ids, cache, LAST))[:, 0]
 
-    @quietly
-    def _hidden(self, ids: Ids, cache: KVCache, *, last_only: bool = False) -> Array:
-        return hidden(self.params, ids, cache, self.probe, last_only=last_only)
+    def _hidden(self, ids: Ids, cache: KVCache, wanted: slice = EVERY) -> Array:
+        return hidden(self.params, ids, cache, self.probe, wanted)
 
-    @quietly
     def _logits(self, x: Array) -> Array:
         logits = unembed(self.params, x, self.probe)
         if self.n_vocab < logits.shape[-1]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from gpt2np.cache import KVCache
 from gpt2np.errors import InputError, as_integer, as_number, shown
-from gpt2np.model import Probe
 from gpt2np.sampling import Processor, Sampling
+from gpt2np.trace import Probe
 
 
 class Options(TypedDict, total=False):

@@ -13,9 +13,9 @@ from gpt2np.golden.faults import ANYWHERE, FAULTS, ORDER, QKV
 from gpt2np.golden.faulty import Computation, Site, another_head, factor
 from gpt2np.golden.measure import aligned, measure
 from gpt2np.golden.names import flow_order, kind_and_block
-from gpt2np.model import block, embed, position_ids, scoped, unembed
+from gpt2np.model import block, embed, position_ids, unembed
 from gpt2np.params import Array, Params
-from gpt2np.trace import point_names
+from gpt2np.trace import Tap, point_names
 
 # Agreement at these clears nothing that comes before them in order: others stand beside them.
 BESIDE = (
@@ -176,12 +176,11 @@ def replay(
         x = run.at[entry]
     else:
         ids = Site(run, after, np.empty(0)).ids
-        x = embed(params, ids, position_ids(params.config, ids, cache), probe)
+        x = embed(params, ids, position_ids(params, ids, cache), Tap(probe))
     at[entry] = x
     for i in range(start, len(params.blocks)):
         if until not in at:
-            tap = scoped(probe, f"h.{i}")
-            x = block(x, params.blocks[i], i, params.config, cache, tap)
+            x = block(x, params.blocks[i], i, params.config, cache, Tap(probe, f"h.{i}"))
     if until not in at:
         unembed(params, x, probe)
     return at[until]

@@ -11,8 +11,9 @@ from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
 from gpt2np.config import Config
 from gpt2np.golden.names import kind_and_block
 from gpt2np.layers import softmax
-from gpt2np.model import scoped, self_attention
+from gpt2np.model import self_attention
 from gpt2np.params import Array, Ids, Params
+from gpt2np.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def norm_after_attention(s: Site) -> Array:
     if s.run.held or not isinstance(s.run.params, Params):
         raise KeyError("the attention of the block")
     attention = s.run.params.blocks[s.i].attn
-    return norm(s, x=s.x + self_attention(s.x, attention, s.i, s.config, None, scoped(None)))
+    return norm(s, x=s.x + self_attention(s.x, attention, s.i, s.config, None, Tap(None)))
 
 
 def onto_norm(s: Site) -> Array:
