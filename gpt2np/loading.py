@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpt2np.checkpoints.base import read_json
 from gpt2np.config import BY_NAME, Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 
@@ -32,7 +34,7 @@ TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model(Immutable):
+class Model(Immutable, Shown):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -176,13 +178,17 @@ def load(
     -------
     Model
         It computes with ids also where there is no tokenizer that gpt2np could use; whatever needs
-        text then says why. Weights stored as float32 stay in the file, mapped to memory and shared
-        between processes.
+        text then says why.
+
+        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
+        leave the file as it is for as long as the model is in use. One that is written over in
+        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
+        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
     CheckpointError
-        There is no such model, or its files cannot be used.
+        There is no such model, or its files cannot be used, or they changed meanwhile.
     DownloadError
         It could not be fetched.
 
@@ -250,6 +256,7 @@ def inspect(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
@@ -259,7 +266,19 @@ def inspect(
         else (find_tokenizer(tokenizer), "")
     )
     beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    after = _states(folder)
+    for file in checkpoint.files:
+        if before.get(file.name, after.get(file.name)) != after.get(file.name):
+            raise CheckpointError(f"{file} changed while it was read: try again when it is written")
     return Opened(name, checkpoint, fitted, found, why_not, beside)
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size of each file in a folder that may be listed, and when it was last written."""
+    states = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        states = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:

@@ -23,6 +23,7 @@ from gpt2np.answers import answering, as_model
 from gpt2np.errors import InputError, as_integer
 from gpt2np.loading import Model
 from gpt2np.model import hidden, unembed
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Ids
 from gpt2np.ragged import IdArray, Row, Rows
 from gpt2np.sampling import quietly
@@ -48,7 +49,7 @@ Predictions: TypeAlias = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, eq=False)
-class Score:
+class Score(Shown):
     """What a model makes of a text, token by token.
 
     Attributes

@@ -1,5 +1,6 @@
 """Finding the file to open, and saying what a file is that cannot be."""
 
+import errno
 import gzip
 import io
 import json
@@ -180,6 +181,30 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero", "/dev/null"):
         with pytest.raises(CheckpointError, match="is not a regular file"):
             open_checkpoint(path)
+
+
+@pytest.mark.parametrize("code", [errno.ENODEV, errno.ENOSYS])
+def test_a_file_system_that_maps_nothing(tmp_path, monkeypatch, code):
+    """As some network drives and Python in a browser: the file is read."""
+    write_safetensors(tmp_path / "model.safetensors")
+    [mapped] = open_checkpoint(tmp_path).tensors.values()
+
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(np, "memmap", fail)
+    [read] = open_checkpoint(tmp_path).tensors.values()
+    assert np.array_equal(read, mapped)
+    assert read.dtype == mapped.dtype
+    assert not read.flags.writeable
+
+
+def test_a_file_larger_than_32_bits_can_map(tmp_path, monkeypatch):
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.truncate(1 << 31)  # a hole: it takes no room
+    monkeypatch.setattr(sys, "maxsize", (1 << 31) - 1)
+    with pytest.raises(CheckpointError, match="too large for a Python of 32 bits"):
+        open_checkpoint(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")

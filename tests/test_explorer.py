@@ -18,6 +18,7 @@ from gpt2np import explorer
 from gpt2np.anatomy import COMPONENTS, ledger
 from gpt2np.config import PRESETS, Config
 from gpt2np.errors import InputError, TokenizerError
+from gpt2np.explorer.data import pack
 from gpt2np.explorer.mathml import mathml
 from gpt2np.explorer.page import page
 from gpt2np.explorer.run import Run, largest, shown
@@ -605,3 +606,10 @@ def test_mathml(latex, expected):
 def test_other_latex_is_refused(latex):
     with pytest.raises(InputError):
         mathml(latex)
+
+
+def test_a_page_s_numbers_are_little_endian():
+    arrays = {"f": np.linspace(0, 1, 7), "i": np.arange(9, dtype=np.int32).reshape(3, 3)}
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    assert pack(swapped) == pack(arrays)
+    assert [kind for _, kind, _ in pack(swapped)[0]] == ["f4", "i4"]

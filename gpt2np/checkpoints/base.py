@@ -1,9 +1,11 @@
 """What the readers of every format share: the result, mapped files and checked views."""
 
+import errno
 import json
 import math
 import mmap
 import stat
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +73,16 @@ def map_file(path: Path) -> Bytes:
         raise CheckpointError(f"{path} is not a regular file")
     if status.st_size == 0:
         raise CheckpointError(f"{path} is empty: download it again")
-    return np.asarray(np.memmap(path, np.uint8, mode="r"))
+    if status.st_size > sys.maxsize:
+        raise CheckpointError(f"{path} is too large for a Python of 32 bits: use one of 64")
+    try:
+        return np.asarray(np.memmap(path, np.uint8, mode="r"))
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.ENOSYS):
+            raise
+    data = np.fromfile(path, np.uint8)  # on some network drives, and in browsers, nothing is mapped
+    data.flags.writeable = False
+    return data
 
 
 def check_shape(shape: Sequence[object], where: str) -> tuple[int, ...]:

@@ -178,7 +178,8 @@ def _stored(name: str, tensor: Array, dtype: str) -> Array:
     tensor = np.ascontiguousarray(tensor)
     with np.errstate(over="ignore"):
         if dtype == "bfloat16":
-            result = float32_to_bfloat16(tensor.astype(np.float32, copy=False))
+            bits = float32_to_bfloat16(tensor.astype(np.float32, copy=False))
+            result = bits.astype(DTYPES[dtype], copy=False)
             overflowed = (result & 0x7FFF) == 0x7F80
         else:
             result = tensor.astype(DTYPES[dtype], copy=False)

@@ -70,7 +70,8 @@ def pack(arrays: dict[str, npt.NDArray[Any]]) -> tuple[list[Any], str]:
     """
     entries, parts = [], []
     for name, array in arrays.items():
-        little = np.ascontiguousarray(array, "<f4" if array.dtype.kind == "f" else None)
+        kind = np.dtype(np.float32) if array.dtype.kind == "f" else array.dtype
+        little = np.ascontiguousarray(array, kind.newbyteorder("<"))
         bytes_of_each = little.reshape(-1, 1).view(np.uint8)
         entries.append((name, little.dtype.str[1:], array.shape))
         parts.append(bytes_of_each.T.tobytes())

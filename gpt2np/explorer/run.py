@@ -14,8 +14,9 @@ from gpt2np.layers import log_softmax, softmax
 from gpt2np.loading import Model
 from gpt2np.model import forward, unembed
 from gpt2np.params import Array
+from gpt2np.recorder import Trace
 from gpt2np.sampling import mask_from
-from gpt2np.trace import POINTS, Trace
+from gpt2np.trace import POINTS
 
 MOST_TOKENS = 64  # of a text: patterns grow with its square, and no one could read larger maps
 LENS_ROWS = 256  # that are projected to logits at a time
