@@ -265,7 +265,7 @@ def inspect(
         if tokenizer is None
         else (find_tokenizer(tokenizer), "")
     )
-    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
@@ -281,9 +281,14 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
+def _says_all(checkpoint: Checkpoint) -> bool:
+    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
+    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
+
+
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if checkpoint.format == "gguf":
+    if _says_all(checkpoint):
         return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):

@@ -570,9 +570,7 @@ def _check_made(file: Path, merges: Sequence[str]) -> None:
 
 def write(vocabulary: Vocabulary, folder: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write the files into a folder; see `Tokenizer.save`."""
-    folder = Path(folder)
-    unordered = vocabulary.ids | {text: token.id for text, token in vocabulary.added.items()}
-    ids = dict(sorted(unordered.items(), key=operator.itemgetter(1)))
+    folder, ids = Path(folder), _all_ids(vocabulary)
     pair = _of_pair(folder / "vocab.json", ids, folder / "merges.txt", vocabulary.merges, _Tokens())
     default = dict(vocabulary.named).items() <= _GPT2_NAMED.items()
     files = {
@@ -580,7 +578,7 @@ def write(vocabulary: Vocabulary, folder: str | os.PathLike[str], *, overwrite: 
         "merges.txt": "\n".join(["#version: 0.2", *vocabulary.merges, ""]),
     }
     if not default or pair != vocabulary._replace(named=()):
-        files[WHOLE] = json.dumps(_tokenizer_json(vocabulary, ids))
+        files[WHOLE] = json.dumps(to_json(vocabulary))
         files[CONFIG] = json.dumps(_tokenizer_config(vocabulary), indent=2) + "\n"
     others = [name for name in (WHOLE, *BESIDE) if name not in files and (folder / name).exists()]
     if others and not overwrite:
@@ -607,12 +605,19 @@ def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _tokenizer_json(vocabulary: Vocabulary, ids: Mapping[str, int]) -> dict[str, Any]:
+def _all_ids(vocabulary: Vocabulary) -> dict[str, int]:
+    """Return every token with its id, in their order."""
+    ids = vocabulary.ids | {text: token.id for text, token in vocabulary.added.items()}
+    return dict(sorted(ids.items(), key=operator.itemgetter(1)))
+
+
+def to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """Return what tokenizer.json holds.
 
     Its vocabulary has the added tokens too, as that fixes their ids: up to one that is written as
     a byte is which the vocabulary lacks. From there on they are numbered in turn.
     """
+    ids = _all_ids(vocabulary)
     limit = min(
         (
             token.id

@@ -10,10 +10,12 @@ from gpt2np.explorer.run import Run
 from gpt2np.files import write_text
 from gpt2np.loading import Model
 
-TEXT = "But, soft! what light through yonder window breaks?"
+TEXT = "To be, or not to be: that is the"
 
 
-def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> None:
+def write_page(
+    path: str | os.PathLike[str], model: Model, text: str = TEXT, *, vectors: str | None = None
+) -> None:
     """Run a model on a text, and write the page that shows the run.
 
     Parameters
@@ -23,6 +25,8 @@ def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> 
     model : Model
     text : str
         1 to 64 tokens.
+    vectors : "all" or "last", optional
+        Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
 
     Raises
     ------
@@ -39,7 +43,7 @@ def write_page(path: str | os.PathLike[str], model: Model, text: str = TEXT) -> 
     ...     os.listdir(folder)
     ['page.html']
     """
-    write_text(path, page(Run(model, text)))
+    explain(model, text, vectors=vectors).save(path)
 
 
 class Page:
@@ -51,9 +55,9 @@ class Page:
         The whole page. It loads nothing.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, vectors: str | None = None) -> None:
         self._what = f"{len(run.ids)} tokens"
-        self.html = page(run)
+        self.html = page(run, vectors)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to an HTML file, which opens from disk."""
@@ -70,7 +74,7 @@ class Page:
         return f'<iframe title="{self._what}" style="{style}" {source}></iframe>'
 
 
-def explain(model: Model, text: str = TEXT) -> Page:
+def explain(model: Model, text: str = TEXT, *, vectors: str | None = None) -> Page:
     """Run a model on a text, and give the page that shows each of its parts at work.
 
     Parameters
@@ -78,6 +82,8 @@ def explain(model: Model, text: str = TEXT) -> Page:
     model : Model
     text : str
         1 to 64 tokens.
+    vectors : "all" or "last", optional
+        Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
 
     Returns
     -------
@@ -97,4 +103,4 @@ def explain(model: Model, text: str = TEXT) -> Page:
     >>> gpt2np.explain(gpt2np.load(), "ROMEO:")  # doctest: +ELLIPSIS
     Page(3 tokens, ... bytes; .save('page.html') writes it)
     """
-    return Page(Run(model, text))
+    return Page(Run(model, text), vectors)
