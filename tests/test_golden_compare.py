@@ -14,11 +14,11 @@ import gpt2np
 from gpt2np import Config, Model
 from gpt2np.errors import InputError
 from gpt2np.golden import Golden, check, record
-from gpt2np.golden.compare import reference_run
 from gpt2np.golden.faults import FAULTS, ORDER, QKV
 from gpt2np.golden.faulty import Site
 from gpt2np.golden.measure import measure, precision
-from gpt2np.golden.names import by_point, point_of
+from gpt2np.golden.names import point_of
+from gpt2np.golden.reference import Reference
 from gpt2np.golden.tiny import CONFIG, IDS, tiny_model
 
 # The fault that is planted -> the first point that diverges, and what the cause must say.
@@ -198,8 +198,7 @@ NEAR = {
 @pytest.mark.parametrize("points", FAULTS.keys() - {ORDER})  # which errs in several places
 def test_every_cause_of_the_table_is_told(model, golden, points):
     """Each fault's own computation, put in the place of the activation of the second block."""
-    recorded, _ = by_point(golden.arrays)
-    run = reference_run(golden, recorded, recorded["ids"], None)
+    run = Reference(golden, {}, None).run
     kinds = points.split() if points == QKV else points.split()[:1]
     places = [kind.format(i=1) for kind in kinds]
     for cause, compute in FAULTS[points].items():
