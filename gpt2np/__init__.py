@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpt2np.version import __version__
 
 if TYPE_CHECKING:
+    from gpt2np import golden as golden
     from gpt2np.cache import KVCache
-    from gpt2np.completion import Generation
     from gpt2np.config import Config
     from gpt2np.errors import (
         CheckpointError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         InputError,
         TokenizerError,
     )
-    from gpt2np.generation import generate, stream
+    from gpt2np.generation import Generation, generate, stream
     from gpt2np.loading import Model, load
     from gpt2np.model import forward
     from gpt2np.params import Params
@@ -57,11 +57,10 @@ __all__ = [
 
 _MODULES = {
     "cache":      ("KVCache",),
-    "completion": ("Generation",),
     "config":     ("Config",),
     "errors":     ("CheckpointError", "ContextError", "DownloadError", "GPT2Error", "InputError",
                    "TokenizerError"),
-    "generation": ("generate", "stream"),
+    "generation": ("Generation", "generate", "stream"),
     "loading":    ("Model", "load"),
     "model":      ("forward",),
     "params":     ("Params",),
@@ -73,15 +72,17 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module, or gpt2np.golden itself (PEP 562)."""
-    if name == "golden":
-        return import_module("gpt2np.golden")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
-    value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a type checker it would make any name a right one
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name from its module, or gpt2np.golden itself (PEP 562)."""
+        if name == "golden":
+            return import_module("gpt2np.golden")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
+        value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpt2np.checkpoints.base import read_json
 from gpt2np.errors import CheckpointError, shown
-from gpt2np.files import read_text
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import END_OF_TEXT
 
@@ -66,19 +65,8 @@ class Beside:
         return Boundary(inside, said_by, tuple(id for id in ids if id not in inside))
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object."""
-    try:
-        values = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} does not hold a JSON object")
-    return values
-
-
 def _read_checked(file: Path) -> dict[str, Any]:
-    values = read_object(file)
+    values = read_json(file)
     for key in ("bos_token_id", "eos_token_id"):
         _ids(str(file), key, values.get(key))
     return values

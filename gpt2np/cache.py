@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.errors import ContextError, InputError
-from gpt2np.params import Array, Params
+from gpt2np.errors import ContextError, InputError, as_integer
+from gpt2np.params import Array, Ids, Params, as_params
 
 
 class KVCache:
@@ -17,7 +17,7 @@ class KVCache:
     Parameters
     ----------
     params : Params
-        The model's weights; they give the shape and the dtype.
+        The model's weights; they give the shape and the dtype, and the cache is theirs alone.
     batch_size : int
         B, the number of sequences.
     capacity : int, optional
@@ -30,6 +30,14 @@ class KVCache:
         The positions held of each sequence. They may differ: rows of a batch are independent.
     ids : int array [B, capacity]
         The tokens held.
+    identity : str
+        That of the weights: a pass with others is refused.
+
+    Notes
+    -----
+    What is beyond `lengths` has no meaning, and everything is written there first: whatever
+    interrupts a pass, the cache holds what it says it holds. It is not for two threads at a time:
+    give each its own (`copy`).
 
     Examples
     --------
@@ -45,27 +53,19 @@ class KVCache:
     """
 
     def __init__(self, params: Params, batch_size: int = 1, capacity: int | None = None) -> None:
-        config = params.config
-        capacity = config.n_ctx if capacity is None else capacity
+        config = as_params(params).config
+        batch_size = as_integer("batch_size", batch_size, 1)
+        capacity = config.n_ctx if capacity is None else as_integer("capacity", capacity)
         if not 1 <= capacity <= config.n_ctx:
             raise ContextError(
                 f"capacity is {capacity}; a cache for this model has 1 to {config.n_ctx} positions"
             )
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; a cache holds 1 sequence or more")
         shape = (config.n_layer, batch_size, config.n_head, capacity, config.head_width)
+        self.identity = params.identity
         self.keys: Array = np.empty(shape, params.dtype)
         self.values: Array = np.empty(shape, params.dtype)
-        self.ids: npt.NDArray[np.intp] = np.zeros((batch_size, capacity), np.intp)
-        self._hold(np.zeros(batch_size, np.intp))
-
-    def _hold(self, lengths: npt.NDArray[np.intp]) -> None:
-        """Set the lengths, and group the rows of equal length: all as one, or each by itself."""
-        self.lengths = lengths
-        if (lengths == lengths[:1]).all():
-            self._groups = [(slice(None), self.length)]
-        else:
-            self._groups = [(slice(b, b + 1), int(n)) for b, n in enumerate(lengths)]
+        self.ids: Ids = np.zeros((batch_size, capacity), np.intp)
+        self.lengths: Ids = np.zeros(batch_size, np.intp)
 
     @property
     def batch_size(self) -> int:
@@ -82,6 +82,37 @@ class KVCache:
         """The positions held of each sequence; of the longest where they differ."""
         return int(self.lengths.max(initial=0))
 
+    def check(self, params: Params, B: int, T: int) -> None:
+        """Refuse weights that are not the cache's, another batch, or more than there is room for.
+
+        Raises
+        ------
+        InputError
+            Naming the cache's weights and the others.
+        ContextError
+            T new positions are too many.
+        """
+        if self.identity != params.identity:
+            raise InputError(
+                f"this cache holds keys and values of other weights ({self.identity}) than those "
+                f"of this pass ({params.identity}): make one with gpt2np.KVCache(model.params)"
+            )
+        if self.batch_size != B:
+            raise InputError(f"{B} sequences for a cache of {self.batch_size}")
+        if self.length + T > self.capacity:
+            n_ctx = params.config.n_ctx
+            what = "the model's context" if self.capacity == n_ctx else "the cache's capacity"
+            raise ContextError(
+                f"{self.length} cached and {T} new positions make {self.length + T}, "
+                f"but {what} is {self.capacity}"
+            )
+
+    def _groups(self) -> list[tuple[slice, int]]:
+        """Rows that hold the same number of positions: all as one, or each by itself."""
+        if (self.lengths == self.lengths[:1]).all():
+            return [(slice(None), self.length)]
+        return [(slice(b, b + 1), n) for b, n in enumerate(self.lengths.tolist())]
+
     def extend(self, layer: int, k: Array, v: Array) -> list[tuple[slice, Array, Array]]:
         """Put keys and values [B, H, T, K] of new positions behind those held of each sequence.
 
@@ -94,33 +125,39 @@ class KVCache:
         """
         T = k.shape[2]
         spans = []
-        for rows, held in self._groups:
+        for rows, held in self._groups():
             keys, values = self.keys[layer, rows], self.values[layer, rows]
             keys[:, :, held : held + T], values[:, :, held : held + T] = k[rows], v[rows]
             spans.append((rows, keys[:, :, : held + T], values[:, :, : held + T]))
         return spans
 
-    def advance(self, ids: npt.NDArray[np.integer[Any]]) -> None:  # [B, T]
+    def advance(self, ids: Ids) -> None:  # [B, T]
         """Count T more positions as held, once every layer has put in its keys and values."""
         T = ids.shape[1]
-        for rows, held in self._groups:
+        for rows, held in self._groups():
             self.ids[rows, held : held + T] = ids[rows]
-        self._hold(self.lengths + T)
+        self.lengths = self.lengths + T
 
     def put(self, rows: npt.ArrayLike, other: KVCache) -> None:
         """Let sequences hold what those of another cache hold, which has as many."""
-        rows, n, lengths = np.asarray(rows, np.intp), other.length, self.lengths.copy()
+        rows, n = np.asarray(rows, np.intp), other.length
+        before, after = self.lengths.copy(), self.lengths.copy()
+        before[rows], after[rows] = 0, other.lengths
+        self.lengths = before  # nothing, while it is written over
         self.keys[:, rows, :, :n] = other.keys[:, :, :, :n]
         self.values[:, rows, :, :n] = other.values[:, :, :, :n]
         self.ids[rows, :n] = other.ids[:, :n]
-        lengths[rows] = other.lengths
-        self._hold(lengths)
+        self.lengths = after
 
     def truncate(self, length: int | npt.NDArray[Any]) -> None:
         """Forget the positions from ``length`` on (one number for all, or one per sequence)."""
-        if np.any(length < 0) or np.any(length > self.lengths):
+        each = length if isinstance(length, list | tuple | np.ndarray) else [length]
+        whole = np.array([as_integer("length", n) for n in np.ravel(each).tolist()], np.intp)
+        if whole.size not in (1, self.batch_size):
+            raise InputError(f"{whole.size} lengths for a cache of {self.batch_size} sequences")
+        if (whole < 0).any() or (whole > self.lengths).any():
             raise ContextError(f"cannot cut to {length} a cache that holds {self.lengths.tolist()}")
-        self._hold(np.broadcast_to(length, self.lengths.shape).astype(np.intp))
+        self.lengths = np.broadcast_to(whole, self.lengths.shape).copy()
 
     def select(self, rows: npt.ArrayLike) -> KVCache:
         """Copy the given sequences, in the order given, repeats included, to a cache of their own.
@@ -133,7 +170,8 @@ class KVCache:
         """
         new: KVCache = object.__new__(KVCache)
         rows = np.asarray(rows, np.intp)
-        new._hold(self.lengths[rows])
+        new.identity = self.identity
+        new.lengths = self.lengths[rows]
         new.ids = self.ids[rows]
         used = new.length
         shape = (*self.keys.shape[:1], len(new.lengths), *self.keys.shape[2:])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gpt2np.errors import GPT2Error
+from gpt2np.errors import GPT2Error, escaped
 from gpt2np.version import __version__
 
 # Each is gpt2np/commands/<name>.py, which has add_arguments(parser) and run(args), and is imported
@@ -80,7 +80,8 @@ def complain(error: BaseException | str) -> None:
         text = f"not enough memory: {error}" if text else "not enough memory"
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
-    print(f"gpt2np: error: {' '.join(text.splitlines())}", file=sys.stderr, flush=True)
+    line = escaped(" ".join(text.splitlines()), None)
+    print(f"gpt2np: error: {line}", file=sys.stderr, flush=True)
 
 
 class _Parser(argparse.ArgumentParser):

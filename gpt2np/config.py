@@ -6,12 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, InputError, as_integer, as_number, shown
 
-# gelu_new is OpenAI's tanh form; gelu_pytorch_tanh is the same formula by another name in Hugging
-# Face's table (gelu_fast is not: its constant has ten digits). "gelu" is the exact form with erf,
-# which nanoGPT trains with. layers.GELU has the functions.
-ACTIVATIONS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
+# As Hugging Face calls them; layers.ACTIVATIONS has the functions. gelu_new is OpenAI's tanh form,
+# "gelu" the exact one with erf, which nanoGPT trains with.
+ACTIVATIONS = (
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_fast",
+    "gelu",
+    "gelu_python",
+    "quick_gelu",
+    "silu",
+    "swish",
+    "relu",
+    "tanh",
+)
+
+# What else a config may call a field; the first that is there counts, as in transformers. OpenAI's
+# hparams.json has n_vocab.
+OTHER_NAMES = {
+    "vocab_size": ("n_vocab",),
+    "n_ctx":      ("max_position_embeddings", "n_positions"),
+    "n_embd":     ("hidden_size",),
+    "n_head":     ("num_attention_heads",),
+    "n_layer":    ("num_hidden_layers",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,7 +45,7 @@ class Config:
     n_inner : int, optional
         F, the width of the MLP; 4 * n_embd unless given.
     activation_function : str
-        ``gelu_new`` (the tanh form; also ``gelu_pytorch_tanh``) or ``gelu`` (erf).
+        ``gelu_new`` (the tanh form), ``gelu`` (erf), or another of ``ACTIVATIONS``.
     layer_norm_epsilon : float
         Added to the variance inside the root.
     scale_attn_weights : bool
@@ -66,11 +86,10 @@ class Config:
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer", "n_inner"):
-            value = getattr(self, name)
-            least = 0 if name == "n_inner" else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise CheckpointError(f"config: {name} is {value!r}, not a positive whole number")
+        try:
+            self._check_numbers()
+        except InputError as error:
+            raise CheckpointError(f"config: {error}") from None
         if self.n_embd % self.n_head:
             raise CheckpointError(
                 f"config: n_embd is {self.n_embd}, not a multiple of n_head, {self.n_head}"
@@ -79,19 +98,22 @@ class Config:
             object.__setattr__(self, "n_inner", 4 * self.n_embd)
         if self.activation_function not in ACTIVATIONS:
             raise CheckpointError(
-                f"config: activation_function is {self.activation_function!r}; "
-                f"GPT-2 has one of {', '.join(ACTIVATIONS)}"
-            )
-        epsilon = self.layer_norm_epsilon
-        if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not epsilon >= 0:
-            raise CheckpointError(
-                f"config: layer_norm_epsilon is {epsilon!r}, not a number of 0 or more"
+                f"config: activation_function is {shown(self.activation_function)}, which is none "
+                f"of {', '.join(ACTIVATIONS)}"
             )
         for field in fields(self):
             if field.type == "bool" and not isinstance(getattr(self, field.name), bool):
                 raise CheckpointError(
-                    f"config: {field.name} is {getattr(self, field.name)!r}, not true or false"
+                    f"config: {field.name} is {shown(getattr(self, field.name))}, not true or false"
                 )
+
+    def _check_numbers(self) -> None:
+        """Make them Python's own."""
+        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer", "n_inner"):
+            least = 0 if name == "n_inner" else 1
+            object.__setattr__(self, name, as_integer(name, getattr(self, name), least, 2**31 - 1))
+        epsilon = as_number("layer_norm_epsilon", self.layer_norm_epsilon, 0)
+        object.__setattr__(self, "layer_norm_epsilon", epsilon)
 
     @property
     def head_width(self) -> int:
@@ -107,10 +129,12 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Config:
         """Read the contents of a Hugging Face config.json or of OpenAI's hparams.json.
 
+        What is not said has ``GPT2Config``'s default, which is the 124M model's.
+
         Raises
         ------
         CheckpointError
-            A size is missing, or the values describe another model than GPT-2.
+            The values describe another model than GPT-2, or none.
 
         Examples
         --------
@@ -120,19 +144,20 @@ class Config:
         True
         """
         if values.get("model_type", "gpt2") != "gpt2":
-            raise CheckpointError(f"config: model_type is {values['model_type']!r}, not 'gpt2'")
+            raise CheckpointError(
+                f"config: model_type is {shown(values['model_type'])}, not 'gpt2'"
+            )
         for refused in ("add_cross_attention", "quantization_config"):
             if values.get(refused):
                 raise CheckpointError(f"config: {refused} is set, which gpt2np does not compute")
-        known = {field.name for field in fields(cls)}
-        taken = {name: value for name, value in values.items() if name in known}
-        for name, other in (("vocab_size", "n_vocab"), ("n_ctx", "n_positions")):
-            taken[name] = values.get(other, values.get(name))
-        if taken.get("n_inner") is None:
+        taken = {
+            field.name: values[name]
+            for field in fields(cls)
+            for name in (*OTHER_NAMES.get(field.name, ()), field.name)[::-1]
+            if name in values
+        }
+        if taken.get("n_inner", 0) is None:
             taken["n_inner"] = 0
-        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer"):
-            if taken.get(name) is None:
-                raise CheckpointError(f"config: {name} is missing")
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

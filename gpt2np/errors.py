@@ -36,7 +36,7 @@ class DownloadError(GPT2Error, OSError):
     """A file could not be fetched whole."""
 
 
-def as_integer(name: str, value: Any, least: int, most: float = math.inf) -> int:
+def as_integer(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> int:
     """Give a whole number from `least` to `most`, Python's or NumPy's, as Python's int.
 
     NumPy's wrap around or refuse to be negative where Python's do not, so none gets past here.
@@ -54,12 +54,11 @@ def as_integer(name: str, value: Any, least: int, most: float = math.inf) -> int
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or not least <= number <= most:
-        within = f">= {least}" if most == math.inf else f"from {least} to {most}"
-        raise InputError(f"{name} must be an integer {within}, not {shown(value)}")
+        raise InputError(f"{name} must be an integer{_within(least, most)}, not {shown(value)}")
     return number
 
 
-def as_number(name: str, value: Any, least: float, most: float = math.inf) -> float:
+def as_number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     """Give a finite number from `least` to `most`, Python's or NumPy's, as Python's float.
 
     Examples
@@ -73,9 +72,14 @@ def as_number(name: str, value: Any, least: float, most: float = math.inf) -> fl
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or not math.isfinite(number) or not least <= number <= most:
-        within = f">= {least}" if most == math.inf else f"from {least} to {most}"
-        raise InputError(f"{name} must be a number {within}, not {shown(value)}")
+        raise InputError(f"{name} must be a number{_within(least, most)}, not {shown(value)}")
     return number
+
+
+def _within(least: float, most: float) -> str:
+    if most < math.inf:
+        return f" from {least} to {most}"
+    return f" >= {least}" if least > -math.inf else ""
 
 
 def shown(value: Any) -> str:
@@ -86,4 +90,19 @@ def shown(value: Any) -> str:
     >>> shown([1] * 100)
     '[1, 1, 1, 1, 1, 1, ...]'
     """
-    return reprlib.repr(value)
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no whole number of 5,000 digits
+        return "an enormous number"
+
+
+def escaped(text: str, most: int | None = 100) -> str:
+    r"""Give a name out of a file as it may be printed: on one line, short, commanding no terminal.
+
+    Examples
+    --------
+    >>> print(escaped("h.0\x1b]0;owned\x07"))
+    h.0\x1b]0;owned\x07
+    """
+    shown = text if most is None or len(text) <= most else text[: most - 3] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown)

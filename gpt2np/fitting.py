@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gpt2np.checkpoints import Checkpoint
-from gpt2np.checkpoints.base import release
+from gpt2np.checkpoints.base import map_file, release, sealed
 from gpt2np.config import PRESETS, Config
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, escaped
 from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 
+END = 1 << 16  # bytes
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -48,8 +50,23 @@ def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
         _tie(arrays, dropped)
     # Params checks them as well, but only after gigabytes may have been converted in vain.
     check_shapes(config, {name: array.shape for name, array in arrays.items()})
-    converted = {name: _laid_out(name, array, dtype) for name, array in arrays.items()}
-    return Fitted(Params(config, converted), dropped, renamed)
+    converted = {name: sealed(_laid_out(name, array, dtype)) for name, array in arrays.items()}
+    params = Params(config, converted, identity=_identity(checkpoint, config, dtype))
+    return Fitted(params, dropped, renamed)
+
+
+def _identity(checkpoint: Checkpoint, config: Config, dtype: str) -> str:
+    """Tell these weights from others, in words; the same whenever and wherever they are loaded.
+
+    Of each file it takes the size and the ends, where the formats' headers and directories are.
+    """
+    mark, size = zlib.crc32(repr(config).encode()), 0
+    for file in checkpoint.files:
+        data = map_file(file)
+        size += len(data)
+        for end in (data[:END], data[-END:]):
+            mark = zlib.crc32(end.tobytes(), mark)
+    return f"{checkpoint.files[0].name}, {size:,} bytes, as {dtype}, {mark:08x}"
 
 
 def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], dict[str, str]]:
@@ -63,9 +80,13 @@ def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], d
             dropped[raw] = "a mask, not learned"
             continue
         if name in arrays:
-            raise CheckpointError(f"tensor {name} is there twice, the second time as {raw}")
+            raise CheckpointError(
+                f"tensor {escaped(name)} is there twice, the second time as {escaped(raw)}"
+            )
         if checkpoint.dtypes[raw] not in FLOATS:
-            raise CheckpointError(f"tensor {raw} holds {checkpoint.dtypes[raw]}, not weights")
+            raise CheckpointError(
+                f"tensor {escaped(raw)} holds {checkpoint.dtypes[raw]}, not weights"
+            )
         if name != raw:
             renamed[raw] = name
         # OpenAI's conv1d has a leading axis of 1.

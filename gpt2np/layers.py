@@ -1,53 +1,26 @@
-"""The parts of GPT-2 as pure functions on arrays. None changes its input or its dtype.
+"""The equations of GPT-2 as pure functions on arrays. None changes its input or its dtype.
 
 Shapes: B batch, T new positions, S cached + new positions, H heads, K width of a head,
 D model width, F MLP width, V vocabulary; ``...`` stands for any leading axes.
+
+``by_rows`` and ``by_queries`` only cut the arrays into blocks that stay in a processor's cache,
+and call the function on each: see `gpt2np.kernels`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from gpt2np.params import MLP, Affine, Array
-
-# A tap is called at every named activation and gives it back, or a replacement (see model.py).
-Tap = Callable[[str, Array], Array]
-
-# What is worked on at a time, so that it stays in a core's L2 cache of 512 KiB or more.
-ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
-SCORE_BLOCK = 1 << 17  # attention scores
-QUERY_BLOCK = 128  # queries; their scores end at the last key that one of them sees
-SUMMED = 384  # terms of a product's sums; fewer are more exact, but take longer
+from gpt2np.kernels import by_queries, by_rows, erf, product
+from gpt2np.params import Affine, Array
 
 
-def untapped(name: str, array: Array) -> Array:
-    """Give the activation back as it is."""
-    return array
-
-
-def by_rows(
-    function: Callable[[Array, Array | None], Array], x: Array, out: Array | None = None
-) -> Array:
-    """Compute ``function(x, out)``, which takes each row by itself, a block of rows at a time.
-
-    Over whole arrays, each of its operations would go through memory once. ``out`` may be ``x``.
-    """
-    if x.size <= ROW_BLOCK:
-        return function(x, out)
-    if out is None:
-        out = np.empty(x.shape, x.dtype)  # in C order, whatever x is in
-    rows, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
-    step = max(1, ROW_BLOCK // x.shape[-1])
-    for start in range(0, len(rows), step):
-        function(rows[start : start + step], results[start : start + step])
-    return out
-
-
+@by_rows
 def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..., D]
     """(x - mean) / sqrt(variance + epsilon) * gain + bias, over the last axis.
 
@@ -59,27 +32,10 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
     >>> layer_norm(x, Affine(np.ones(2), np.zeros(2)), epsilon=0.0)
     array([[-1.,  1.]])
     """
-
-    if x.size == x.shape[-1]:
-        return layer_norm_of_row(x.reshape(-1), p, epsilon).reshape(x.shape)
-
-    def normalise(x: Array, out: Array | None) -> Array:
-        D = x.shape[-1]
-        x = x - np.add.reduce(x, -1, keepdims=True) / D
-        variance = np.vecdot(x, x)[..., None] / D
-        x *= (variance + epsilon) ** -0.5
-        x *= p.weight
-        return np.add(x, p.bias, out=out)
-
-    return by_rows(normalise, x)
-
-
-def layer_norm_of_row(x: Array, p: Affine, epsilon: float) -> Array:  # [D] -> [D]
-    """The same for one row, as when decoding: plain numbers take less time than arrays of one."""
-    D = len(x)
-    x = x - float(np.add.reduce(x)) / D
-    variance = float(x.dot(x)) / D
-    x /= math.sqrt(variance + epsilon)
+    D = x.shape[-1]
+    x = x - np.add.reduce(x, -1, keepdims=True) / D
+    variance = np.vecdot(x, x)[..., None] / D
+    x /= np.sqrt(variance + epsilon)
     x *= p.weight
     x += p.bias
     return x
@@ -92,33 +48,36 @@ def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
     return y
 
 
-def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
-    """x W, as one matrix product of all rows.
+@by_queries
+def attention(q: Array, k: Array, v: Array, scale: float) -> Array:
+    """softmax(scale q k^T + mask) v: each new position looks at itself and what came before.
 
-    Up to three rows are multiplied one by one: BLAS copies W for a product of matrices, which
-    takes longer than reading it three times. A few more are filled up to a multiple of eight,
-    which BLAS's kernels take at a time: what is left over takes them longer than eight.
-
-    BLAS adds up as many as 320 terms one after the other, and the error grows with their number.
-    So `SUMMED` rows of W are taken at a time, which BLAS halves. For many rows of x that would
-    take 10 to 20 % longer, and is left.
+    q [..., T, K]; k, v [..., S, K] -> [..., T, K]
     """
-    rows = x.reshape(-1, 1, x.shape[-1])
-    n = len(rows)
-    if n <= 3:
-        return (rows @ W).reshape(*x.shape[:-1], W.shape[1])
-    rows = rows[:, 0]
-    if n < 16 and n % 8:
-        rows = np.zeros((n + -n % 8, rows.shape[1]), x.dtype)
-        rows[:n] = x.reshape(n, -1)
-    step = SUMMED if n <= 128 else len(W)
-    y: Array = rows[:, :step] @ W[:step]
-    for k in range(step, len(W), step):
-        y += rows[:, k : k + step] @ W[k : k + step]
-    return y[:n].reshape(*x.shape[:-1], W.shape[1])
+    return softmax(attention_scores(q, k, scale)) @ v
 
 
-def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
+def attention_scores(q: Array, k: Array, scale: float) -> Array:
+    """scale q k^T + mask: [..., T, K], [..., S, K] -> [..., T, S].
+
+    The T queries are the last T of the S positions, so the mask is counted from the lower right
+    corner: query t sees keys 0 ... S - T + t.
+    """
+    T = q.shape[-2]
+    scores: Array = (q * scale) @ k.swapaxes(-1, -2)
+    if T > 1:
+        scores[..., -T:] += future_mask(T, scores.dtype)
+    return scores
+
+
+@lru_cache(maxsize=4)
+def future_mask(T: int, dtype: np.dtype[Any]) -> Array:  # [T, T]
+    """Make what hides the future from each of T queries: -inf above the diagonal, else 0."""
+    return np.triu(np.full((T, T), -np.inf, dtype), 1)
+
+
+@by_rows
+def softmax(x: Array) -> Array:  # [..., S] -> [..., S]
     """exp(x) / sum(exp(x)) over the last axis, with the maximum taken off first.
 
     Examples
@@ -126,19 +85,10 @@ def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S
     >>> softmax(np.array([0.0, 1000.0, 1000.0, -np.inf]))
     array([0. , 0.5, 0.5, 0. ])
     """
-
-    def normalise(x: Array, out: Array | None) -> Array:
-        x = exponentiate(x, out)
-        x /= np.add.reduce(x, -1, keepdims=True)
-        return x
-
-    return by_rows(normalise, x, out)
-
-
-def exponentiate(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
-    """exp(x - max(x)) over the last axis: what softmax divides by its sum."""
-    x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
-    return np.exp(x, out=x)
+    x = x - np.maximum.reduce(x, -1, keepdims=True)
+    np.exp(x, out=x)
+    x /= np.add.reduce(x, -1, keepdims=True)
+    return x
 
 
 def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
@@ -154,10 +104,9 @@ def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
     return x
 
 
-def gelu_tanh(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
-    """x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): OpenAI's GELU, ``gelu_new``.
-
-    Computed as x / (1 + exp(-2u)), which is the same and takes a third of the time.
+@by_rows
+def gelu_tanh(x: Array, c: float = math.sqrt(2.0 / math.pi)) -> Array:  # [..., F] -> [..., F]
+    """x/2 (1 + tanh(u)) = x sigmoid(2u), u = c (x + 0.044715 x^3): OpenAI's GELU, ``gelu_new``.
 
     Examples
     --------
@@ -165,16 +114,14 @@ def gelu_tanh(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [...,
     array([-0.158808,  0.      ,  0.841192])
     """
     y = x * x
-    y *= -2.0 * math.sqrt(2.0 / math.pi) * 0.044715
-    y -= 2.0 * math.sqrt(2.0 / math.pi)
+    y *= -2.0 * c * 0.044715
+    y -= 2.0 * c
     y *= x
-    with np.errstate(over="ignore"):  # exp(-2u) may be infinite: x over it is 0, as it should be
-        np.exp(y, out=y)
-    y += 1.0
-    return np.divide(x, y, out=out)
+    return times_sigmoid(x, y)
 
 
-def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
+@by_rows
+def gelu_erf(x: Array) -> Array:  # [..., F] -> [..., F]
     """x/2 (1 + erf(x / sqrt(2))): the exact GELU, ``gelu``.
 
     Examples
@@ -185,92 +132,56 @@ def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., 
     y = erf(x * math.sqrt(0.5))
     y += 1.0
     y *= 0.5
-    return np.multiply(x, y, out=out)
+    y *= x
+    return y
 
 
-GELU = {
+@by_rows
+def silu(x: Array, c: float = 1.0) -> Array:  # [..., F] -> [..., F]
+    """x sigmoid(c x): SiLU or Swish, and with c = 1.702 the sigmoid form of GELU.
+
+    Examples
+    --------
+    >>> silu(np.array([-1.0, 0.0, 1.0])).round(6)
+    array([-0.268941,  0.      ,  0.731059])
+    """
+    return times_sigmoid(x, x * -c)
+
+
+def relu(x: Array) -> Array:  # [..., F] -> [..., F]
+    """max(x, 0).
+
+    Examples
+    --------
+    >>> relu(np.array([-1.0, 0.0, 1.0]))
+    array([0., 0., 1.])
+    """
+    y: Array = np.maximum(x, 0.0)
+    return y
+
+
+# By the names that Hugging Face's config.json gives them; its own functions are in transformers'
+# activations.py.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_new":          gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
+    "gelu_fast":         partial(gelu_tanh, c=0.7978845608),  # sqrt(2/pi), to ten digits there
     "gelu":              gelu_erf,
+    "gelu_python":       gelu_erf,
+    "quick_gelu":        partial(silu, c=1.702),
+    "silu":              silu,
+    "swish":             silu,
+    "relu":              relu,
+    "tanh":              np.tanh,
 }  # fmt: skip
 
 
-def gelu(x: Array, kind: str, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
-    """GELU of the kind that the config names."""
-    return by_rows(GELU[kind], x, out)
-
-
-def attention(  # [B, H, T, K], [B, H, S, K] twice -> [B, T, H, K]
-    q: Array, k: Array, v: Array, scale: float, tap: Tap = untapped
-) -> Array:
-    """softmax(scale q k^T + mask) v: each new position looks at itself and what came before.
-
-    The T queries are the last T of the S positions, so the mask is counted from the lower right
-    corner: query t sees keys 0 ... S - T + t.
-
-    Large ones are taken a few heads and a block of queries at a time, against the keys that the
-    block sees. A tap wants whole matrices.
-    """
-    B, H, T, K = q.shape
-    S = k.shape[2]
-    if H * T * S <= SCORE_BLOCK or tap is not untapped:
-        z: Array = attend(q, k, v, scale, tap).swapaxes(1, 2)
-        return z
-    if not k[0, 0].flags.c_contiguous:  # cut out of c_attn's rows, from where BLAS is slower
-        k, v = k.copy(), v.copy()
-    z = np.empty((B, T, H, K), q.dtype)
-    n = max(1, SCORE_BLOCK // (min(T, QUERY_BLOCK) * S))
-    for b, heads in [(b, slice(h, h + n)) for b in range(B) for h in range(0, H, n)]:
-        for start in range(0, T, QUERY_BLOCK):
-            queries = slice(start, min(start + QUERY_BLOCK, T))
-            seen = slice(S - T + queries.stop)
-            scores = attention_scores(q[b, heads, queries], k[b, heads, seen], scale)
-            z[b, queries, heads] = softmax_times(scores, v[b, heads, seen]).swapaxes(0, 1)
-    return z
-
-
-def attend(  # [..., T, K], [..., S, K] twice -> [..., T, K]
-    q: Array, k: Array, v: Array, scale: float, tap: Tap = untapped
-) -> Array:
-    """Attention with all scores [..., T, S] at once."""
-    scores = tap("attn.scores", attention_scores(q, k, scale))
-    # In place, unless somebody has seen the scores and may still look at them.
-    pattern = tap("attn.pattern", softmax(scores, out=scores if tap is untapped else None))
-    z: Array = pattern @ v
-    return z
-
-
-def attention_scores(q: Array, k: Array, scale: float) -> Array:
-    """scale q k^T + mask: [..., T, K], [..., S, K] -> [..., T, S]."""
-    T = q.shape[-2]
-    scores: Array = (q * scale) @ k.swapaxes(-1, -2)
-    if T > 1:
-        scores[..., -T:] += future_mask(T, scores.dtype)
-    return scores
-
-
-def softmax_times(scores: Array, v: Array) -> Array:  # [..., T, S], [..., S, K] -> [..., T, K]
-    """softmax(scores) v, divided by the sums at the end: K numbers a row are fewer than S.
-
-    Overwrites the scores.
-    """
-    weights = by_rows(exponentiate, scores, out=scores)
-    z: Array = weights @ v
-    z /= np.add.reduce(weights, -1, keepdims=True)
-    return z
-
-
-@lru_cache(maxsize=4)
-def future_mask(T: int, dtype: np.dtype[Any]) -> Array:  # [T, T]
-    """Make what hides the future from each of T queries: -inf above the diagonal, else 0."""
-    return np.triu(np.full((T, T), -np.inf, dtype), 1)
-
-
-def mlp(x: Array, p: MLP, kind: str, tap: Tap = untapped) -> Array:  # [..., D] -> [..., D]
-    """W2 gelu(W1 x + b1) + b2: each position by itself, through a layer of width F."""
-    fc = tap("mlp.c_fc", linear(x, p.c_fc))
-    act = tap("mlp.act", gelu(fc, kind, out=fc if tap is untapped else None))
-    return tap("mlp.c_proj", linear(act, p.c_proj))
+def times_sigmoid(x: Array, y: Array) -> Array:
+    """x sigmoid(-y) = x / (1 + exp(y)), written over y: a third of the time that tanh takes."""
+    with np.errstate(over="ignore"):  # exp(y) may be infinite: x over it is 0, as it should be
+        np.exp(y, out=y)
+    y += 1.0
+    return np.divide(x, y, out=y)
 
 
 def split_heads(qkv: Array, n_head: int) -> tuple[Array, Array, Array]:
@@ -280,50 +191,6 @@ def split_heads(qkv: Array, n_head: int) -> tuple[Array, Array, Array]:
     return parts[0], parts[1], parts[2]
 
 
-# log(erfc(x) exp(x^2) / t) as a polynomial in u, for t = 1 / (1 + x/2), u = (8t - 5) / 3 and x
-# from 0 to 6, beyond which erf(x) is 1: Chebyshev interpolation at 50 digits. The substitution
-# is that of W. J. Cody's and later rational approximations of erfc; test_layers.py holds the
-# result against math.erf.
-_ERFC = (
-    -0.5014367259211941,
-    0.5153126870212842,
-    0.005570761974861326,
-    -0.021523642465411375,
-    0.0004935317206162211,
-    0.0020287640450708526,
-    -0.0003302199972833441,
-    -0.00019494556456968944,
-    8.147013121134481e-05,
-    9.023229752243822e-06,
-    -1.36012055653271e-05,
-    2.117562533281115e-06,
-    1.4091650871645508e-06,
-    -6.942854367610564e-07,
-    -8.427007899189324e-09,
-    1.040409296875347e-07,
-    -2.8580502513456496e-08,
-    -7.559853861426372e-09,
-    5.528882835949396e-09,
-    2.7450226804702058e-11,
-    -4.408545494154179e-10,
-)
-
-
-def erf(x: Array) -> Array:
-    """The error function, to 4e-16 in float64 and 3e-7 in float32.
-
-    Examples
-    --------
-    >>> bool(np.abs(erf(np.array([-np.inf, 0.0, 0.5])) - [-1.0, 0.0, math.erf(0.5)]).max() < 4e-16)
-    True
-    """
-    a = np.minimum(np.abs(x), 6.0)
-    t = 1.0 / (1.0 + 0.5 * a)
-    u = (8.0 * t - 5.0) / 3.0
-    terms = _ERFC if x.dtype == np.float64 else _ERFC[:14]
-    log_erfc = np.full_like(u, terms[-1])
-    for coefficient in reversed(terms[:-1]):
-        log_erfc *= u
-        log_erfc += coefficient
-    y: Array = np.copysign(1.0 - t * np.exp(log_erfc - a * a), x)
-    return y
+def merge_heads(z: Array) -> Array:
+    """Lay what the heads gathered side by side: [B, T, H, K] -> [B, T, D]."""
+    return z.reshape(*z.shape[:2], -1)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.assets_path import assets
-from gpt2np.beside import Beside, Boundary, read_object
+from gpt2np.beside import Beside
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
-from gpt2np.params import Array, Params
+from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 
 TINY = "tiny-shakespeare"  # the embedded model
@@ -24,7 +25,7 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model:
+class Model(Immutable):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -43,24 +44,6 @@ class Model:
         What its folder says beside the weights, for `save` to say again.
     """
 
-    __slots__ = (
-        "_begins",
-        "_ends",
-        "_tokenizer",
-        "_why_no_tokenizer",
-        "beside",
-        "params",
-        "source",
-    )
-
-    params: Params
-    source: str | None
-    beside: Beside
-    _tokenizer: Tokenizer | None
-    _why_no_tokenizer: str
-    _begins: Boundary
-    _ends: Boundary
-
     def __init__(
         self,
         params: Params,
@@ -70,24 +53,14 @@ class Model:
         why_no_tokenizer: str = "it was made without one",
         beside: Beside | None = None,
     ) -> None:
-        beside = beside or Beside()
+        self.params = params
+        self.source = source
+        self._tokenizer = tokenizer
+        self._why_no_tokenizer = why_no_tokenizer
         V = params.config.vocab_size
-        for name, value in (
-            ("params", params),
-            ("_tokenizer", tokenizer),
-            ("source", source),
-            ("_why_no_tokenizer", why_no_tokenizer),
-            ("beside", beside),
-            ("_begins", beside.boundary("bos_token_id", tokenizer, V)),
-            ("_ends", beside.boundary("eos_token_id", tokenizer, V)),
-        ):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be set; see Model.replace")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Model never changes: {name} cannot be deleted")
+        self.beside = beside or Beside()
+        self._begins = self.beside.boundary("bos_token_id", tokenizer, V)
+        self._ends = self.beside.boundary("eos_token_id", tokenizer, V)
 
     @property
     def config(self) -> Config:
@@ -155,16 +128,10 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.source or 'made by hand'}: {self.params!r})"
 
-    def __copy__(self) -> Model:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Model:
-        return self
-
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype))
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
@@ -208,15 +175,21 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str) -> Model:
-    return load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str) -> Model:
+    model = load(source, dtype=dtype)
+    if model.params.identity != identity:
+        raise CheckpointError(
+            f"{source} has changed, or is another here: the model that was pickled has the weights "
+            f"of {identity}; here they are {model.params.identity}. Load it again"
+        )
+    return model
 
 
 def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())
     from gpt2np import hub  # only names need it, and what it imports
@@ -264,7 +237,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         )
     for file in (folder / name for name in CONFIG_FILES):
         if file.is_file():
-            values = read_object(file)
+            values = read_json(file)
             try:
                 return Config.from_dict(values)
             except CheckpointError as error:

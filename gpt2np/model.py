@@ -8,14 +8,14 @@
 
 Dropout, which follows the embedding and each attn and mlp in training, is the identity here.
 
-Every named activation passes through a tap. Without a probe the tap gives it straight back; with
-one, the probe sees it under its name and may return a replacement. The names are the module paths
-of Hugging Face's GPT2LMHeadModel, and a few inside its attention.
+Every named activation passes through a tap, which shows it to a probe if there is one: see
+`gpt2np.trace`. The names are the module paths of Hugging Face's GPT2LMHeadModel, and a few inside
+its attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,21 +24,24 @@ import numpy.typing as npt
 from gpt2np.cache import KVCache
 from gpt2np.config import Config
 from gpt2np.errors import ContextError, InputError
+from gpt2np.kernels import joined, product
 from gpt2np.layers import (
-    Tap,
+    ACTIVATIONS,
     attention,
+    attention_scores,
     layer_norm,
     linear,
-    mlp,
-    product,
+    merge_heads,
+    softmax,
     split_heads,
-    untapped,
 )
-from gpt2np.params import Array, Block, Ids, Params
-from gpt2np.params import Attention as AttentionParams
+from gpt2np.params import MLP, Array, Attention, Block, Ids, Params, as_params
+from gpt2np.trace import Probe, Tap
 
-Probe: TypeAlias = Callable[[str, Array], Array | None]
 TokenIds: TypeAlias = npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
+
+# Which of the new positions are wanted after the last block.
+EVERY, LAST = slice(None), slice(-1, None)
 
 
 def forward(
@@ -62,8 +65,9 @@ def forward(
     last_only : bool
         Give the logits of the last position only; `ln_f` and `logits` are computed for it alone.
     probe : callable (name, array) -> array or None, optional
-        Called at every named activation, in order of the flow; an array that it returns, of the
-        same shape, takes the activation's place. ``gpt2np.Trace`` is one that records.
+        Called at every named activation, in order of the flow, with a read-only view of it; an
+        array that it returns, of the same shape, takes the activation's place. ``gpt2np.Trace``
+        is one that records.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def forward(
     ContextError
         More positions than the model or the cache has room for.
     InputError
-        Ids that are not integers, not in 0 ... V - 1, or none at all.
+        Ids that are not integers, not in 0 ... V - 1, or none at all; a cache of other weights.
 
     Examples
     --------
@@ -88,123 +92,117 @@ def forward(
     Radford et al., "Language Models are Unsupervised Multitask Learners", 2019;
     openai/gpt-2 @ 9b63575, src/model.py, ``model``.
     """
-    ids = check_ids(params.config, token_ids)
-    x = hidden(params, ids, cache, probe, last_only=last_only)
+    ids = check_ids(as_params(params).config, token_ids)
+    x = hidden(params, ids, cache, probe, LAST if last_only else EVERY)
     return unembed(params, x, probe)
 
 
-def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] with last_only
+@np.errstate(all="ignore")  # what overflows or underflows is meant to; NaN is asked for at the end
+def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] for the LAST
     params: Params,
     ids: Ids,
     cache: KVCache | None = None,
     probe: Probe | None = None,
-    *,
-    last_only: bool = False,
+    wanted: slice = EVERY,
 ) -> Array:
     """Compute the residual stream after the last block, and add the positions to the cache."""
     config = params.config
-    x = embed(params, ids, position_ids(config, ids, cache), probe)
+    x = embed(params, ids, position_ids(params, ids, cache), Tap(probe))
     for i, p in enumerate(params.blocks):
-        # Of the last block, other positions need only keys and values. A probe sees all of it.
-        last = last_only and probe is None and i == config.n_layer - 1
-        x = block(x, p, i, config, cache, scoped(probe, f"h.{i}"), last_only=last)
+        # The last block needs the other positions for keys and values alone; a probe sees them.
+        queries = EVERY if i < config.n_layer - 1 or probe is not None else wanted
+        x = block(x, p, i, config, cache, Tap(probe, f"h.{i}"), queries)
     if cache is not None:
         cache.advance(ids)
-    return x[:, -1:] if last_only else x
+    return x[:, wanted]
 
 
-def embed(params: Params, ids: Ids, positions: Ids, probe: Probe | None = None) -> Array:
+def embed(params: Params, ids: Ids, positions: Ids, tap: Tap) -> Array:
     """Add the learned vectors of each token and of its absolute position: [B, T] -> [B, T, D]."""
-    tap = scoped(probe)
     return tap("wte", params.wte[ids]) + tap("wpe", params.wpe[positions])
 
 
-def block(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
+def block(  # [B, T, D] -> [B, T, D], or of the queries alone
     x: Array,
     p: Block,
     i: int,
     config: Config,
     cache: KVCache | None,
     tap: Tap,
-    *,
-    last_only: bool = False,
+    queries: slice = EVERY,
 ) -> Array:
     """One block: attention moves information between positions, the MLP works within each."""
-    normed = tap("ln_1", layer_norm(x, p.ln_1, config.layer_norm_epsilon))
-    moved = self_attention(normed, p.attn, i, config, cache, tap, last_only=last_only)
-    x = tap("resid_mid", x[:, -moved.shape[1] :] + moved)
-    normed = tap("ln_2", layer_norm(x, p.ln_2, config.layer_norm_epsilon))
-    return tap("", x + mlp(normed, p.mlp, config.activation_function, tap))
+    h = tap("ln_1", layer_norm(x, p.ln_1, config.layer_norm_epsilon))
+    h = self_attention(h, p.attn, i, config, cache, tap, queries)
+    x = tap("resid_mid", x[:, queries] + h)
+    h = tap("ln_2", layer_norm(x, p.ln_2, config.layer_norm_epsilon))
+    h = mlp(h, p.mlp, config, tap)
+    return tap("", x + h)
 
 
-def self_attention(  # [B, T, D] -> [B, T, D], or [B, 1, D] with last_only
+def self_attention(  # [B, T, D] -> [B, T, D], or of the queries alone
     x: Array,
-    p: AttentionParams,
+    p: Attention,
     i: int,
     config: Config,
     cache: KVCache | None,
     tap: Tap,
-    *,
-    last_only: bool = False,
+    queries: slice = EVERY,
 ) -> Array:
     """Project to queries, keys and values, attend over the cached and the new positions, and
     project the heads' results back."""
     q, k, v = split_heads(tap("attn.c_attn", linear(x, p.c_attn)), config.n_head)
-    q, k, v = tap("attn.q", q), tap("attn.k", k), tap("attn.v", v)
-    if last_only:
-        q = q[:, :, -1:]
-    spans = [(slice(None), k, v)] if cache is None else cache.extend(i, k, v)
+    q, k, v = tap("attn.q", q)[:, :, queries], tap("attn.k", k), tap("attn.v", v)
+    seen = [(EVERY, k, v)] if cache is None else cache.extend(i, k, v)
     scale = config.score_scale(i)
-    heads = [attention(q[rows], keys, values, scale, tap) for rows, keys, values in spans]
-    z = tap("attn.z", heads[0] if len(heads) == 1 else np.concatenate(heads))  # [B, T, H, K]
-    return tap("attn.c_proj", linear(z.reshape(*z.shape[:2], -1), p.c_proj))
+    z = joined([attend(q[rows], keys, values, scale, tap) for rows, keys, values in seen])
+    z = tap("attn.z", z.swapaxes(1, 2))  # [B, T, H, K]
+    return tap("attn.c_proj", linear(merge_heads(z), p.c_proj))
 
 
+def attend(q: Array, k: Array, v: Array, scale: float, tap: Tap) -> Array:  # [B, H, T, K]
+    """Attention, and step by step where somebody looks on."""
+    if not tap:
+        return attention(q, k, v, scale)
+    scores = tap("attn.scores", attention_scores(q, k, scale))
+    pattern = tap("attn.pattern", softmax(scores))
+    z: Array = pattern @ v
+    return z
+
+
+def mlp(x: Array, p: MLP, config: Config, tap: Tap) -> Array:  # [B, T, D] -> [B, T, D]
+    """Work on each position by itself, through a layer of width F."""
+    h = tap("mlp.c_fc", linear(x, p.c_fc))
+    h = tap("mlp.act", ACTIVATIONS[config.activation_function](h))
+    return tap("mlp.c_proj", linear(h, p.c_proj))
+
+
+@np.errstate(all="ignore")
 def unembed(params: Params, x: Array, probe: Probe | None = None) -> Array:
     """Final LayerNorm, then a product with every token's embedding: [B, T, D] -> [B, T, V]."""
-    tap = scoped(probe)
+    tap = Tap(probe)
     h = tap("ln_f", layer_norm(x, params.ln_f, params.config.layer_norm_epsilon))
     return tap("logits", product(h, params.lm_head.T))
 
 
-def scoped(probe: Probe | None, prefix: str = "") -> Tap:
-    """Make the tap that shows activations to the probe under a prefix."""
-    if probe is None:
-        return untapped
-
-    def tap(name: str, array: Array) -> Array:
-        path = f"{prefix}.{name}".strip(".")
-        replacement = probe(path, array)
-        if replacement is None or replacement is array:
-            return array
-        if np.shape(replacement) != array.shape:
-            raise InputError(
-                f"the probe returned an array of shape {list(np.shape(replacement))} for {path}, "
-                f"which has {list(array.shape)}"
-            )
-        return np.asarray(replacement, array.dtype)
-
-    return tap
-
-
-def position_ids(config: Config, ids: Ids, cache: KVCache | None) -> Ids:
+def position_ids(params: Params, ids: Ids, cache: KVCache | None) -> Ids:
     """Number the new positions of each sequence behind those in the cache: [B, T] or [1, T]."""
     B, T = ids.shape
-    held = 0 if cache is None else cache.length
-    capacity = config.n_ctx if cache is None else cache.capacity
-    if cache is not None and cache.batch_size != B:
-        raise InputError(f"{B} sequences for a cache of {cache.batch_size}")
-    if held + T > capacity:
-        what = "the model's context" if capacity == config.n_ctx else "the cache's capacity"
+    if cache is not None:
+        cache.check(params, B, T)
+        return cache.lengths[:, None] + np.arange(T)
+    if params.config.n_ctx < T:
         raise ContextError(
-            f"{held} cached and {T} new positions make {held + T}, but {what} is {capacity}"
+            f"0 cached and {T} new positions make {T}, "
+            f"but the model's context is {params.config.n_ctx}"
         )
-    starts = np.zeros(1, np.intp) if cache is None else cache.lengths
-    return starts[:, None] + np.arange(T)
+    return np.arange(T)[None]
 
 
 def check_ids(config: Config, token_ids: TokenIds) -> Ids:
     """Give token ids as an int array [B, T], or say what is wrong with them."""
+    if isinstance(token_ids, str):
+        raise InputError("ids are wanted, not a text: give model.tokenizer.encode(text)")
     try:
         ids = np.asarray(token_ids)
     except ValueError:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt2np.config import Config
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, InputError, shown
 from gpt2np.schema import check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
+
+T = TypeVar("T")
+
+
+def as_params(given: object) -> Params:
+    """Give back the weights, or say what to write instead of what was given for them."""
+    if isinstance(given, Params):
+        return given
+    if isinstance(getattr(given, "params", None), Params):
+        raise InputError("the weights are wanted, not the model: give model.params")
+    raise InputError(f"give a model's weights, model.params, not {shown(given)}")
 
 
 class Affine(NamedTuple):
@@ -41,7 +54,31 @@ class Block(NamedTuple):
     mlp: MLP
 
 
-class Params(Mapping[str, Array]):
+class Immutable:
+    """Sets each attribute once; copies are the thing itself, and nothing else is equal to it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self) or hasattr(type(self), name):
+            raise AttributeError(f"a {type(self).__name__} never changes: {name} cannot be set")
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a {type(self).__name__} never changes: {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __copy__(self: T) -> T:
+        return self
+
+    def __deepcopy__(self: T, memo: object) -> T:
+        return self
+
+
+class Params(Immutable, Mapping[str, Array]):
     """The weights of a GPT-2, checked against its config: a read-only mapping, name -> array.
 
     The forward pass reads the same arrays by attribute: ``wte`` [V, D], ``wpe`` [n_ctx, D],
@@ -51,7 +88,12 @@ class Params(Mapping[str, Array]):
     ----------
     config : Config
     arrays : mapping of str to array
-        Every tensor of the model under its canonical name, all float32 or all float64.
+        Every tensor of the model under its canonical name, all float32 or all float64. They are
+        not copied: Params holds read-only views of them, so whoever keeps a writable array must
+        leave it as it is.
+    identity : str, optional
+        What tells these weights from others, in words; a `KVCache` holds it. It survives
+        pickling. Weights put together by hand get one that is never given twice.
 
     Raises
     ------
@@ -68,20 +110,23 @@ class Params(Mapping[str, Array]):
     True
     """
 
-    def __init__(self, config: Config, arrays: Mapping[str, Array]) -> None:
+    def __init__(
+        self, config: Config, arrays: Mapping[str, Array], *, identity: str | None = None
+    ) -> None:
         check_shapes(config, {name: array.shape for name, array in arrays.items()})
         dtypes = {array.dtype for array in arrays.values()}
         if dtypes not in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
             found = ", ".join(sorted(map(str, dtypes)))
             raise CheckpointError(f"weights are {found}: make all float32 or all float64")
         self.config = config
-        self._arrays = dict(arrays)
+        self.identity = identity or f"weights made by hand, {uuid4().hex[:12]}"
+        self._arrays = {name: read_only(array) for name, array in arrays.items()}
         self.dtype = dtypes.pop()
-        self.wte = arrays["wte.weight"]
-        self.wpe = arrays["wpe.weight"]
+        self.wte = self["wte.weight"]
+        self.wpe = self["wpe.weight"]
         self.blocks = tuple(self._block(i) for i in range(config.n_layer))
         self.ln_f = self._affine("ln_f")
-        self.lm_head = self.wte if config.tie_word_embeddings else arrays["lm_head.weight"]
+        self.lm_head = self.wte if config.tie_word_embeddings else self["lm_head.weight"]
 
     def _affine(self, name: str) -> Affine:
         return Affine(self[f"{name}.weight"], self[f"{name}.bias"])
@@ -102,6 +147,9 @@ class Params(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Params, identity=self.identity), (self.config, self._arrays)
 
     def __repr__(self) -> str:
         return f"Params({self.n_params:,} {self.dtype} in {len(self)} tensors)"
@@ -134,4 +182,13 @@ class Params(Mapping[str, Array]):
             if len(shape) == 1 and name.endswith(".weight"):
                 draw += 1.0
             arrays[name] = draw.astype(np.float32).astype(dtype, copy=False)
-        return cls(config, arrays)
+        return cls(config, arrays, identity=f"Params.random({config}, {seed}, {np.dtype(dtype)})")
+
+
+def read_only(array: Array) -> Array:
+    """Give an array that cannot be written to: itself, or a view."""
+    if not array.flags.writeable:
+        return array
+    view: Array = array.view()
+    view.flags.writeable = False
+    return view

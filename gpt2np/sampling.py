@@ -19,15 +19,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.errors import InputError
-from gpt2np.layers import softmax
+from gpt2np.errors import InputError, as_integer, as_number, shown
+from gpt2np.layers import log_softmax, softmax
 from gpt2np.params import Array, Ids
+
+Processor: TypeAlias = Callable[[Ids, Array], Array]
+
+
+# Exponentials underflow by design, whatever a caller makes of that by np.seterr.
+quietly = np.errstate(all="ignore")
+quiet_log_softmax = quietly(log_softmax)
 
 
 def mask_from(logits: Array, n_vocab: int) -> Array:  # [..., V] -> [..., V]
@@ -41,7 +48,7 @@ def mask_from(logits: Array, n_vocab: int) -> Array:  # [..., V] -> [..., V]
     return masked
 
 
-@np.errstate(over="ignore")  # a token masked with the lowest float may become -inf
+@quietly  # a token masked with the lowest float may become -inf
 def repetition_penalty(ids: npt.ArrayLike, logits: Array, penalty: float) -> Array:
     """Divide positive logits of the tokens in `ids` by `penalty`, multiply negative ones.
 
@@ -74,7 +81,7 @@ def no_repeat_ngram(ids: npt.ArrayLike, logits: Array, n: int) -> Array:
     return row
 
 
-@np.errstate(all="ignore")  # what overflows becomes infinite, which Sampling refuses or masks
+@quietly  # what overflows becomes infinite, which Sampling refuses or masks
 def temperature(logits: Array, t: float) -> Array:
     """Divide by `t` > 0: below 1 sharpens the distribution, above 1 flattens it."""
     row: Array = logits / float(t)
@@ -92,6 +99,7 @@ def top_k(logits: Array, k: int) -> Array:
     return logits if k >= logits.size else _largest(logits, np.partition(logits, -k)[-k], k)
 
 
+@quietly
 def top_p(logits: Array, p: float) -> Array:
     """Keep the smallest set of likeliest tokens whose mass reaches `p` (Holtzman et al. 2020).
 
@@ -113,6 +121,7 @@ def top_p(logits: Array, p: float) -> Array:
     return _largest(logits, np.partition(logits[likely], -k)[-k], k)
 
 
+@quietly
 def min_p(logits: Array, p: float) -> Array:
     """Keep the tokens at least `p` times as likely as the likeliest (Nguyen et al. 2024).
 
@@ -123,6 +132,7 @@ def min_p(logits: Array, p: float) -> Array:
     return _only(logits, np.flatnonzero(probs >= float(p) * probs.max()))
 
 
+@quietly
 def accept(draft: int, logits: Array, rng: np.random.Generator) -> tuple[bool, int]:
     """Verify a drafted token, so that the id returned is distributed as softmax(`logits`).
 
@@ -169,17 +179,6 @@ def _draw(weights: Array, rng: np.random.Generator) -> int:
     return start + int(np.searchsorted(cdf, u, side="right"))
 
 
-_VALID: dict[str, tuple[type, bool, Callable[[Any], bool], str]] = {
-    # setting             kind      None?  in range                      in words
-    "temperature":        (Real,     False, lambda x: 0 <= x < math.inf, "a number >= 0"),
-    "top_k":              (Integral, True,  lambda x: x >= 1,            "an integer >= 1 or None"),
-    "top_p":              (Real,     True,  lambda x: 0 <= x <= 1,       "from 0 to 1 or None"),
-    "min_p":              (Real,     True,  lambda x: 0 <= x <= 1,       "from 0 to 1 or None"),
-    "repetition_penalty": (Real,     False, lambda x: 0 < x < math.inf,  "a number > 0"),
-    "no_repeat_ngram":    (Integral, True,  lambda x: x >= 1,            "an integer >= 1 or None"),
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How the next token is chosen. The defaults draw from the model's own distribution.
@@ -189,7 +188,7 @@ class Sampling:
 
     >>> Sampling(top_p=1.5)
     Traceback (most recent call last):
-    gpt2np.errors.InputError: top_p must be from 0 to 1 or None, not 1.5
+    gpt2np.errors.InputError: top_p must be a number from 0 to 1, not 1.5
     """
 
     temperature: float = 1.0
@@ -198,27 +197,46 @@ class Sampling:
     min_p: float | None = None
     repetition_penalty: float = 1.0
     no_repeat_ngram: int | None = None
-    processors: Sequence[Callable[[Ids, Array], Array]] = ()
+    processors: Sequence[Processor] = ()
 
     def __post_init__(self) -> None:
-        for name, (kind, optional, in_range, words) in _VALID.items():
-            value = getattr(self, name)
-            if optional and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, kind) or not in_range(value):
-                raise InputError(f"{name} must be {words}, not {value!r}")
+        put = partial(object.__setattr__, self)  # frozen, but for what makes its values Python's
+        put("temperature", as_number("temperature", self.temperature, 0))
+        for name in ("top_k", "no_repeat_ngram"):
+            if (value := getattr(self, name)) is not None:
+                put(name, as_integer(name, value, 1))
+        for name in ("top_p", "min_p"):
+            if (value := getattr(self, name)) is not None:
+                put(name, as_number(name, value, 0, 1))
+        try:
+            least = math.ulp(0)
+            put("repetition_penalty", as_number("", self.repetition_penalty, least))
+        except InputError:
+            wrong = shown(self.repetition_penalty)
+            raise InputError(f"repetition_penalty must be a number > 0, not {wrong}") from None
         if not isinstance(self.processors, list | tuple) or not all(map(callable, self.processors)):
             raise InputError(
                 "processors must be a list of functions (ids, logits) -> logits, "
-                f"not {self.processors!r}"
+                f"not {shown(self.processors)}"
             )
+        put("processors", tuple(self.processors))
 
     def logits(self, ids: npt.ArrayLike, logits: Array) -> Array:
         """The logits [V] that `pick` chooses from; greedy, those whose largest it takes.
 
         `InputError` if they leave nothing to choose, or hold NaN or +inf. A processor gets a copy
-        of the logits, so it may edit and return that.
+        of the logits, so it may edit and return that; the ids are read-only.
         """
+        row = self.scores(ids, logits)
+        if row.max() == -np.inf:
+            raise InputError(
+                f"all {row.size} tokens are masked, none is left to choose: "
+                "relax no_repeat_ngram or the processors"
+            )
+        return row
+
+    def scores(self, ids: npt.ArrayLike, logits: Array) -> Array:
+        """The same, where all tokens may be masked: one beam of several ends so."""
         ids, row = np.asarray(ids, np.intp), logits
         if self.repetition_penalty != 1:
             row = repetition_penalty(ids, row, self.repetition_penalty)
@@ -228,8 +246,13 @@ class Sampling:
             row = _processed(processor, ids, row)
         if self.temperature not in (0, 1):
             row = temperature(row, self.temperature)
-        _check(row, self.temperature)
-        if self.temperature == 0:
+        top = int(row.argmax())  # the first NaN, if there is one
+        if not row[top] < np.inf:
+            raise InputError(
+                f"the logit of token {top} is {row[top]} at temperature {self.temperature}: "
+                "logits must be numbers, or -inf for a masked token"
+            )
+        if self.temperature == 0 or row[top] == -np.inf:
             return row
         if self.top_k is not None:
             row = top_k(row, self.top_k)
@@ -253,36 +276,28 @@ class Sampling:
         (1, 0.8)
         """
         row = self.logits(ids, logits)
-        best = int(row.argmax())
-        weights = np.exp(row - row[best])
-        token = best if self.temperature == 0 else _draw(weights, rng)
-        return token, float(row[token]) - float(row[best]) - math.log(weights.sum())
+        with np.errstate(all="ignore"):
+            best = int(row.argmax())
+            weights = np.exp(row - row[best])
+            token = best if self.temperature == 0 else _draw(weights, rng)
+            return token, float(row[token]) - float(row[best]) - math.log(weights.sum())
 
 
-def _check(row: Array, t: float) -> None:
-    top = int(row.argmax())  # the first NaN, if there is one
-    if row[top] == -np.inf:
-        raise InputError(
-            f"all {row.size} tokens are masked, none is left to choose: "
-            "relax no_repeat_ngram or the processors"
-        )
-    if not row[top] < np.inf:
-        raise InputError(
-            f"the logit of token {top} is {row[top]} at temperature {t}: logits must "
-            "be numbers, or -inf for a masked token"
-        )
-
-
-def _processed(processor: Callable[[Ids, Array], Array], ids: Ids, logits: Array) -> Array:
-    given = processor(ids, logits.copy())
+def _processed(processor: Processor, ids: Ids, logits: Array) -> Array:
+    ids = ids.view()
+    ids.flags.writeable = False
+    name = getattr(processor, "__name__", repr(processor))
+    try:
+        given = processor(ids, logits.copy())
+    except StopIteration:  # which would end the generators around it, and say nothing
+        raise InputError(f"processor {name} raised StopIteration: it has no more to give") from None
     try:
         row = np.asarray(given)
     except ValueError:  # lists of different lengths
         row = np.array(None)
     if row.shape != logits.shape or row.dtype.kind not in "fiu":
-        name, kind = getattr(processor, "__name__", repr(processor)), type(given).__name__
         raise InputError(
             f"processor {name} must return logits of shape {logits.shape}, "
-            f"not a {kind} of shape {row.shape} and dtype {row.dtype}"
+            f"not a {type(given).__name__} of shape {row.shape} and dtype {row.dtype}"
         )
     return row.astype(logits.dtype, copy=False)

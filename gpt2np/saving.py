@@ -66,7 +66,7 @@ def save(
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
-    if not overwrite and (there := _model_files(folder)):
+    if not overwrite and (there := model_files(folder)):
         raise InputError(
             f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
             "it by overwrite=True (convert: --force)"
@@ -88,7 +88,7 @@ def save(
     return folder
 
 
-def _model_files(folder: Path) -> list[str]:
+def model_files(folder: Path) -> list[str]:
     """The files in a folder that are a model's, whatever its format."""
     names = {*CONFIG_FILES, GENERATION, *TOKENIZER_FILES, *USUAL}
     return sorted(

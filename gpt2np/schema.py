@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gpt2np.config import Config
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, escaped
 
 
 class Tensor(NamedTuple):
@@ -140,7 +140,7 @@ def check_shapes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
     if unexpected:
         name = unexpected[0]
         raise CheckpointError(
-            f"tensor {name} of shape {list(shapes[name])} is not part of a GPT-2 with "
+            f"tensor {escaped(name)} of shape {list(shapes[name])} is not part of a GPT-2 with "
             f"{config.n_layer} layers{_and_more(unexpected)}"
         )
 

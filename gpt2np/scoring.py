@@ -11,21 +11,22 @@ token ids, all texts behind one another, each after its <|endoftext|>       [N]
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from numbers import Integral
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.errors import InputError
+from gpt2np import ragged
+from gpt2np.answers import answering, as_model
+from gpt2np.errors import InputError, as_integer
 from gpt2np.loading import Model
-from gpt2np.model import check_ids, hidden, unembed
+from gpt2np.model import hidden, unembed
 from gpt2np.params import Array, Ids
-from gpt2np.tokenizer import Tokenizer
+from gpt2np.ragged import IdArray, Row, Rows
+from gpt2np.sampling import quietly
+from gpt2np.words import Word, begins_with_space, token_classes, word_spans
 
 POSITIONS = 1024  # that are read at a time
 LOGIT_ROWS = 128  # that are held at a time
@@ -44,15 +45,6 @@ PREDICTION = np.dtype(
 )
 NOTHING = np.array([(math.nan, 0, math.nan, math.nan, math.nan)], PREDICTION)
 Predictions: TypeAlias = npt.NDArray[np.void]
-
-
-class Word(NamedTuple):
-    """A word and its surprisal in bits; ``start`` and ``end`` are characters of the text."""
-
-    text: str
-    surprisal: float
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +149,7 @@ class Score:
         if self.ids and not self.tokens:
             raise InputError("the model has no tokenizer: its tokens make no words")
         words = []
-        for (start, end), (first, stop) in _word_spans(self.text, self.offsets):
+        for (start, end), (first, stop) in word_spans(self.text, self.offsets):
             logprob = float(self.logprobs[first:stop].sum())
             if correction:
                 logprob += float(self._boundary[stop]) - float(self._boundary[first])
@@ -165,11 +157,43 @@ class Score:
         return words
 
 
+@overload
+def score(  # type: ignore[overload-overlap]  # a str is an iterable of str too, but comes first
+    model: Model,
+    text_or_ids: Row,
+    *,
+    bos: bool = True,
+    special: bool = False,
+    window: int | None = None,
+    stride: int | None = None,
+) -> Score: ...
+@overload
+def score(
+    model: Model,
+    text_or_ids: IdArray,
+    *,
+    bos: bool = True,
+    special: bool = False,
+    window: int | None = None,
+    stride: int | None = None,
+) -> Score | list[Score]: ...
+@overload
+def score(
+    model: Model,
+    text_or_ids: Rows,
+    *,
+    bos: bool = True,
+    special: bool = False,
+    window: int | None = None,
+    stride: int | None = None,
+) -> list[Score]: ...
+@answering()
 def score(
     model: Model,
     text_or_ids: Any,
     *,
     bos: bool = True,
+    special: bool = False,
     window: int | None = None,
     stride: int | None = None,
 ) -> Any:
@@ -179,9 +203,14 @@ def score(
     ----------
     model : Model
     text_or_ids : str, token ids, or a list of either
-        The texts of a list are read together, which is faster for short ones.
+        The texts of a list are read together, which is faster for short ones. Any iterable of
+        texts is a list of them: a generator, a Series.
     bos : bool
-        Condition the first token on <|endoftext|>, which stood before every text in training.
+        Condition the first token on ``model.bos``, as a rule <|endoftext|>, which stood before
+        every text in training.
+    special : bool
+        Whether a special token that a text spells, such as ``<|endoftext|>``, means itself. If
+        not it is plain text, which is what text from elsewhere should be.
     window : int, optional
         The most tokens read at a time, <|endoftext|> included: n_ctx unless given.
     stride : int, optional
@@ -206,9 +235,10 @@ def score(
     >>> s.tokens, s.offsets, s.surprisal.shape
     (['ROM', 'EO', ':'], [(0, 3), (3, 5), (5, 6)], (3,))
     """
+    model = as_model(model)
     window, stride = check_windows(model, window, stride)
-    texts, many = _texts(text_or_ids)
-    sequences = [_ids(model, text, bos) for text in texts]
+    rows, many = ragged.parse(model, text_or_ids, special=special)
+    sequences = [_sequence(model, row, bos) for row in rows]
     ends = np.cumsum([len(ids) for ids in sequences]).tolist()
     windows = [
         w
@@ -240,8 +270,9 @@ class Perplexity(float):
     n_words: int
 
 
+@answering()
 def perplexity(
-    model: Model, text: Any, *, window: int | None = None, stride: int | None = None
+    model: Model, text: Row | IdArray, *, window: int | None = None, stride: int | None = None
 ) -> Perplexity:
     """Compute the perplexity of a text by the strided recipe of Hugging Face's documentation.
 
@@ -284,8 +315,14 @@ def perplexity(
     >>> 1 < p < p.per_word, p.window, p.stride, p.n_tokens, p.n_words
     (True, 64, 32, 9, 8)
     """
+    model = as_model(model)
     window, stride = check_windows(model, window, stride)
-    ids = _ids(model, text, bos=False)
+    rows, many = ragged.parse(model, text)
+    if many:
+        raise InputError(
+            "perplexity takes one text; of several: [perplexity(model, text) for text in texts]"
+        )
+    ids = rows[0]
     if len(ids) < 2:
         raise InputError("a perplexity needs 2 tokens or more: the first one is not predicted")
     windows, weights = [], []
@@ -318,43 +355,18 @@ def _exp(x: float) -> float:
 def check_windows(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
     """Give the window and the stride that stand for None, and refuse what does not fit."""
     n_ctx = model.config.n_ctx
-    window = n_ctx if window is None else window
-    if not isinstance(window, Integral) or isinstance(window, bool) or not 2 <= window <= n_ctx:
-        raise InputError(f"window is {window!r}; give 2 to {n_ctx}, the model's context")
-    stride = window // 2 if stride is None else stride
-    if not isinstance(stride, Integral) or isinstance(stride, bool) or not 1 <= stride <= window:
-        raise InputError(f"stride is {stride!r}; give 1 to {window}, the window")
-    return int(window), int(stride)
+    window = n_ctx if window is None else as_integer("window", window, 2, n_ctx)
+    stride = window // 2 if stride is None else as_integer("stride", stride, 1, window)
+    return window, stride
 
 
-def _texts(text_or_ids: Any) -> tuple[list[Any], bool]:
-    """Tell a text or token ids from a list of them."""
-    if isinstance(text_or_ids, np.ndarray):
-        many = text_or_ids.ndim == 2
-    else:
-        many = isinstance(text_or_ids, list | tuple) and isinstance(
-            next(iter(text_or_ids), ""), str | list | tuple | np.ndarray
-        )
-    texts = list(text_or_ids) if many else [text_or_ids]
-    if not texts:
-        raise InputError("there is nothing to score: the list is empty")
-    return texts, many
-
-
-def _ids(model: Model, text: Any, bos: bool) -> Ids:
-    """Give the ids of a text, with <|endoftext|> in front if asked for."""
-    if isinstance(text, str):
-        text = model.tokenizer.encode(text)
-    elif not isinstance(text, list | tuple | np.ndarray):
-        raise InputError(f"give a text or token ids to score, not {type(text).__name__}")
-    ids = check_ids(model.config, text) if len(text) else np.empty((1, 0), np.intp)
-    if len(ids) > 1:
-        raise InputError(f"one text of a list is itself a list of {len(ids)}")
+def _sequence(model: Model, ids: Ids, bos: bool) -> Ids:
+    """Put the id that a text begins with in front, if asked for."""
     if not bos:
-        return np.asarray(ids[0], np.intp)
+        return ids
     if model.bos is None:
         raise InputError("the model has no <|endoftext|> to begin with: give bos=False")
-    return np.asarray([model.bos, *ids[0]], np.intp)
+    return np.append(model.bos, ids)
 
 
 class _Window(NamedTuple):
@@ -376,42 +388,27 @@ def _windows(begin: int, end: int, window: int, stride: int) -> Iterator[_Window
         first = stop
 
 
-def _predict(model: Model, ids: Ids, windows: Iterable[_Window]) -> Predictions:
+@quietly
+def _predict(model: Model, ids: Ids, windows: Sequence[_Window]) -> Predictions:
     """Say what is predicted after each of the ids [N] that a window keeps."""
-    of_words = _word_classes(
+    of_words = token_classes(
         model.tokenizer if model.has_tokenizer else None, model.config.vocab_size
     )
     classes: Array = of_words.astype(model.params.dtype)
     next_ids = np.append(ids[1:], 0)  # the last is none, and what is said of it not used
     found = np.repeat(NOTHING, len(ids))
-    for group in _groups(windows):
-        longest = max(w.stop - w.start for w in group)
-        # Filled up at the right: attention is causal, so no token sees the filling.
-        inputs = np.zeros((len(group), longest), np.intp)
-        for row, w in zip(inputs, group, strict=True):
-            row[: w.stop - w.start] = ids[w.start : w.stop]
-        x = hidden(model.params, inputs)
+    for rows in ragged.groups([w.stop - w.start for w in windows], POSITIONS):
+        group = [windows[b] for b in rows]
+        x = hidden(model.params, ragged.rectangle([ids[w.start : w.stop] for w in group]))
         kept = np.concatenate(
             [row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)]
         )
         at = np.concatenate([np.arange(w.first, w.stop) for w in group])
         for i in range(0, len(at), LOGIT_ROWS):
-            rows = at[i : i + LOGIT_ROWS]
+            part = at[i : i + LOGIT_ROWS]
             logits = unembed(model.params, kept[None, i : i + LOGIT_ROWS])[0]
-            found[rows] = _predictions(logits, next_ids[rows], classes)
+            found[part] = _predictions(logits, next_ids[part], classes)
     return found
-
-
-def _groups(windows: Iterable[_Window]) -> Iterator[list[_Window]]:
-    """Put windows of similar length together, as many as are read at a time."""
-    group: list[_Window] = []
-    for w in sorted(windows, key=lambda w: w.start - w.stop):  # the longest first
-        if group and (len(group) + 1) * (group[0].stop - group[0].start) > POSITIONS:
-            yield group
-            group = []
-        group.append(w)
-    if group:
-        yield group
 
 
 def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
@@ -431,28 +428,10 @@ def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
     found["logprob"] = target - log_total
     found["rank"] = np.count_nonzero(logits > target[:, None], axis=-1) + 1
     found["entropy"] = (log_total - np.vecdot(p, logits) / total) / math.log(2)
-    with np.errstate(divide="ignore"):
-        of_classes = np.log(p @ classes)
+    of_classes = np.log(p @ classes)
     found["ends"] = of_classes[:, 0] - log_total
     found["begins"] = of_classes[:, 1] - log_total
     return found
-
-
-@lru_cache(maxsize=4)
-def _word_classes(tokenizer: Tokenizer | None, V: int) -> npt.NDArray[np.bool_]:  # [V, 2]
-    """Which tokens begin with whitespace, and which without; <|endoftext|> counts as both."""
-    classes = np.zeros((V, 2), bool)
-    if tokenizer is not None:
-        for id in range(min(V, tokenizer.n_vocab)):
-            classes[id, 0] = _begins_with_space(tokenizer.token_bytes(id))
-            classes[id, 1] = not classes[id, 0]
-        if tokenizer.eot is not None:
-            classes[tokenizer.eot : tokenizer.eot + 1] = True
-    return classes
-
-
-def _begins_with_space(token: bytes) -> bool:
-    return token.decode("utf-8", "replace")[:1].isspace()
 
 
 def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
@@ -462,7 +441,7 @@ def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
     else:
         found = np.concatenate([NOTHING, found])
     pieces = [model.tokenizer.token_bytes(id) for id in ids.tolist()] if model.has_tokenizer else []
-    spaced = np.array([_begins_with_space(piece) for piece in pieces] + [True])
+    spaced = np.array([begins_with_space(piece) for piece in pieces] + [True])
     boundary = np.where(spaced, found["ends"], 0.0)
     if pieces and not spaced[0]:
         boundary[0] = found["begins"][0]
@@ -510,15 +489,3 @@ def _character_of_each_byte(data: bytes) -> list[int]:
             n += 1
         at = len(characters)
     return characters
-
-
-def _word_spans(
-    text: str, offsets: Sequence[tuple[int, int]]
-) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield (start, end) in the text and (first, stop) among the tokens of every word."""
-    token = 0
-    for match in re.finditer(r"\S+", text):
-        first = token
-        while token < len(offsets) and offsets[token][0] < match.end():
-            token += 1
-        yield match.span(), (first, token)

@@ -19,7 +19,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 
 from gpt2np.assets_path import assets
-from gpt2np.errors import TokenizerError
+from gpt2np.errors import InputError, TokenizerError, shown
 from gpt2np.vocabulary import ALPHABET, END_OF_TEXT, Vocabulary, unwritten, written
 
 # How text is cut into pieces: openai/gpt-2 @ 9b63575, src/encoder.py.
@@ -67,6 +67,11 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary, *, embedded: bool = False) -> None:
+        if not isinstance(vocabulary, Vocabulary):
+            raise InputError(
+                "a tokenizer is made by Tokenizer.gpt2(), which is GPT-2's own, or by "
+                f"Tokenizer.from_files(path), not of {shown(vocabulary)}"
+            )
         self._vocabulary = vocabulary
         self._embedded = embedded  # is it GPT-2's own?
         self._ranks = dict(zip(vocabulary.merges, range(len(vocabulary.merges)), strict=True))

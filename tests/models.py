@@ -41,7 +41,7 @@ class Letters:
     tokens = "abcdefghijk$"
     n_vocab, eot = 12, 11
 
-    def encode(self, text):
+    def encode(self, text, *, special=False):
         return [self.tokens.index(letter) for letter in text]
 
     def decode(self, ids):

@@ -1,6 +1,11 @@
 """With the cache or without it: the same logits, however the sequence is cut."""
 
+import gc
+import pickle
 import re
+import sys
+import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import random_params
 
-from gpt2np import Config, ContextError, InputError, KVCache, forward
+from gpt2np import (
+    Config,
+    ContextError,
+    InputError,
+    KVCache,
+    Model,
+    Params,
+    forward,
+    generate,
+)
 
 N_CTX = 40
 CONFIG = Config(
@@ -173,6 +187,159 @@ def test_select_takes_rows_in_any_order(params):
         assert near(logit, forward(params, [*ids[row, :n], *tail])[0, n:])
 
 
+# Whose it is
+
+
+def test_other_weights_are_refused_by_name(params):
+    """Of the same shape and dtype, they would give plausible wrong numbers."""
+    cache = KVCache(params, 2)
+    forward(params, IDS[:, :5], cache)
+    for other in (
+        random_params(CONFIG, 2, params.dtype),
+        random_params(CONFIG, 1, "float64" if params.dtype == np.float32 else "float32"),
+        Params.random(CONFIG, 1, params.dtype),
+        Params.random(replace(CONFIG, n_layer=2)),
+        Params(CONFIG, {**params, "ln_f.bias": params["ln_f.bias"] + 1}),
+    ):
+        with pytest.raises(InputError) as caught:
+            forward(other, IDS[:, 5:7], cache)
+        assert params.identity in str(caught.value)
+        assert other.identity in str(caught.value)
+        for copy in (cache.copy(), cache.select([1, 0])):
+            with pytest.raises(InputError, match="other weights"):
+                forward(other, IDS[:, 5:7], copy)
+    assert cache.lengths.tolist() == [5, 5]
+
+
+def test_the_same_weights_in_another_process_are_known(params, whole):
+    """A pickle of both, as a worker gets it; and random weights are the same wherever drawn."""
+    cache = KVCache(params, 2)
+    forward(params, IDS[:, :5], cache)
+    again, held = pickle.loads(pickle.dumps((params, cache)))
+    assert near(forward(again, IDS[:, 5:], held), whole[:, 5:])
+    assert near(forward(params, IDS[:, 5:], pickle.loads(pickle.dumps(cache))), whole[:, 5:])
+    drawn = KVCache(Params.random(CONFIG, 8))
+    assert forward(Params.random(CONFIG, 8), [1], drawn).shape == (1, 1, 23)
+
+
+def test_a_cache_keeps_no_weights_alive():
+    params = random_params(CONFIG)
+    cache, watch = KVCache(params), weakref.ref(params)
+    del params
+    gc.collect()
+    assert watch() is None
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize("length", [1.0, True, "1", None, np.float64(2), [1.5, 2], [1]], ids=repr)
+def test_truncate_takes_whole_numbers(params, length):
+    cache = KVCache(params, 2)
+    forward(params, IDS[:, :5], cache)
+    if length == [1]:
+        cache.truncate(length)
+        return
+    with pytest.raises(InputError, match="length must be an integer"):
+        cache.truncate(length)
+    assert cache.lengths.tolist() == [5, 5]
+
+
+# Whatever happens
+
+
+def interrupt(action, line):
+    """Run an action, with Ctrl-C before the given line of the package; say whether it ended."""
+    left = line
+
+    def trace(frame, event, _):
+        nonlocal left
+        if "gpt2np" not in frame.f_code.co_filename or "tests" in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+        return True
+    except KeyboardInterrupt:
+        return False
+    finally:
+        sys.settrace(before)
+
+
+SMALL = Config(vocab_size=23, n_ctx=12, n_embd=8, n_head=2, n_layer=2)
+
+
+def held_truly(params, cache):
+    """Whether the keys and values are those of the tokens that the cache says it holds."""
+    for b, n in enumerate(cache.lengths.tolist()):
+        if n == 0:
+            continue
+        again = KVCache(params)
+        forward(params, cache.ids[b, :n], again)
+        for held, true in ((cache.keys, again.keys), (cache.values, again.values)):
+            if not near(held[:, b, :, :n], true[:, 0, :, :n]):
+                return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "lengths", [(7, 7), (7, 4)], ids=["rows of one length", "rows of two lengths"]
+)
+@pytest.mark.parametrize("operation", ["forward", "truncate", "put", "select"])
+def test_interrupted_at_every_line_a_cache_holds_what_it_says(operation, lengths):
+    params = random_params(SMALL, 1, np.float64)
+    whole = KVCache(params, 2)
+    forward(params, IDS[:, :7], whole)
+    whole.truncate(np.array(lengths))
+    other = KVCache(params, 1)
+    forward(params, [9, 8, 7], other)
+    for line in range(1000):
+        cache = whole.copy()
+        ended = interrupt(
+            {
+                "forward": lambda c=cache: forward(params, IDS[:, 7:9], c),
+                "truncate": lambda c=cache: c.truncate(2),
+                "put": lambda c=cache: c.put([1], other),
+                "select": lambda c=cache: c.select([1, 0]),
+            }[operation],
+            line,
+        )
+        assert held_truly(params, cache), line
+        if ended:
+            assert line > 3
+            return
+        kept = cache.ids[0, : cache.lengths[0]].tolist()
+        assert kept == IDS[0, : len(kept)].tolist()
+        expected = forward(params, [*kept, 5])[0, -1]
+        cache.truncate(min(cache.lengths))
+        if len(kept) == cache.length:
+            assert near(forward(params, [[5], [5]], cache)[0, 0], expected), line
+    raise AssertionError("it never ended")
+
+
+def test_interrupted_at_every_line_of_generate_its_cache_is_whole():
+    """Sliding included, where the window is read again."""
+    model = Model(random_params(SMALL, 1, np.float64))
+    prompt = list(range(10))
+    for line in range(0, 10_000, 11):
+        cache = KVCache(model.params)
+        ended = interrupt(
+            lambda c=cache: generate(
+                model, prompt, max_new_tokens=4, seed=0, on_full="slide", cache=c
+            ),
+            line,
+        )
+        assert held_truly(model.params, cache), line
+        if ended:
+            return
+    raise AssertionError("it never ended")
+
+
 # Limits
 
 
@@ -209,7 +376,7 @@ def test_a_capacity_that_cannot_be(params, capacity):
 
 @pytest.mark.parametrize("batch_size", [0, -3])
 def test_a_batch_size_that_cannot_be(params, batch_size):
-    with pytest.raises(InputError, match=f"batch_size is {batch_size};"):
+    with pytest.raises(InputError, match=f"batch_size must be an integer >= 1, not {batch_size}"):
         KVCache(params, batch_size)
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 
+import fuzz_loading
 import pytest
 from fuzz_checkpoints import MAKERS, fuzz, make_pytorch_legacy, make_pytorch_zip, make_safetensors
 
@@ -17,6 +18,13 @@ def test_a_spoiled_file_is_opened_or_refused(kind):
     counts, longest = fuzz(SECONDS or 5, 0, (kind,), 10**9 if SECONDS else 400)
     assert counts[kind, "opened"] > 0, "nothing gets through: the inputs are too wild"
     assert counts[kind, "refused"] > 0
+    assert longest < 1
+
+
+def test_a_spoiled_folder_is_loaded_or_refused():
+    counts, longest = fuzz_loading.fuzz(SECONDS or 10, 0, 10**9 if SECONDS else 600)
+    assert counts["loaded"] > 0
+    assert counts["refused"] > 0
     assert longest < 1
 
 

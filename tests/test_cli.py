@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from models import saved_model
 
 import gpt2np
-from gpt2np import generation
+from gpt2np import Generation, generation
 from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate
-from gpt2np.completion import Generation
 from gpt2np.tokenizer import Tokenizer
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as on POSIX")
@@ -142,6 +141,8 @@ def test_text_is_the_prompt_and_what_the_library_gives(run, folder, model, optio
     ("options", "keywords"),
     [
         ("--ignore-eot", {"stop_at_eot": False}),
+        ("--eos 5 --eos 7", {"eos": [5, 7]}),
+        ("--special", {"special": True}),
         ("--beams 4", {"num_beams": 4}),
         ("--lookup 8", {"lookup": 8}),
         ("--on-full refuse", {"on_full": "refuse"}),
@@ -172,6 +173,12 @@ def test_what_is_not_given_is_left_to_the_library(run, folder, monkeypatch):
     monkeypatch.setattr(generation, "stream", lambda *_, **given: calls.append(given) or iter("!"))
     run("generate", "a", "-m", folder)
     assert calls == [{}]
+
+
+@pytest.mark.parametrize(("options", "told"), [((), 1), (("--special",), 0)])
+def test_tells_that_a_prompt_spells_a_special_token(run, folder, options, told):
+    code, _, err = run("generate", "a<|endoftext|>b", "-n", "1", "-m", folder, *options)
+    assert (code, err.count("special token, which is read as plain text: --special")) == (0, told)
 
 
 def test_tells_that_a_text_outgrew_the_context(run, tmp_path):

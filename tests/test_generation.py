@@ -28,9 +28,10 @@ from gpt2np import (
     TokenizerError,
     forward,
     generation,
-    reading,
+    ragged,
 )
-from gpt2np.generation import generate, stream
+from gpt2np.errors import shown
+from gpt2np.generation import generate, predictor, stream
 from gpt2np.layers import log_softmax
 
 N_CTX = SMALL["n_ctx"]
@@ -177,12 +178,12 @@ def test_long_prompts_beside_short_ones():
 
 @given(lengths=st.lists(st.integers(1, 1024), min_size=1, max_size=40))
 def test_rectangles_of_prompts_waste_little(lengths):
-    groups = list(reading._groups(np.array(lengths)))
+    groups = list(ragged.groups(lengths, predictor.GROUP, ratio=1.25))
     assert sorted(b for group in groups for b in group) == list(range(len(lengths)))
     for group in groups:
         of_group = [lengths[b] for b in group]
         assert max(of_group) <= 1.25 * min(of_group) + 2
-        assert len(group) == 1 or len(group) * max(of_group) <= reading.GROUP
+        assert len(group) == 1 or len(group) * max(of_group) <= predictor.GROUP
 
 
 def test_samples_share_one_reading_of_the_prompt(monkeypatch):
@@ -496,7 +497,7 @@ def test_a_text_without_an_end():
 def test_no_more_cache_than_needed(monkeypatch):
     capacities, make = [], KVCache
     monkeypatch.setattr(
-        reading,
+        predictor,
         "KVCache",
         lambda params, B, capacity: (capacities.append(capacity), make(params, B, capacity))[1],
     )
@@ -711,7 +712,7 @@ REFUSED = {
 def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
     shapes = reads(monkeypatch)
     for call in (generate, stream):
-        with pytest.raises(InputError, match=rf"^{name} must be .*not {re.escape(repr(value))}$"):
+        with pytest.raises(InputError, match=rf"^{name} must be .*not {re.escape(shown(value))}$"):
             call(letters, "abc", **{name: value})
     assert shapes == []
 
@@ -719,29 +720,26 @@ def test_an_argument_out_of_range_is_refused(name, value, monkeypatch):
 @pytest.mark.parametrize(
     ("prompt", "match"),
     [
-        (
-            None,
-            "a prompt must be a text or token ids, or all prompts in a list, not NoneType: None",
-        ),
+        (None, "give a text or token ids, or an iterable of either, not NoneType: None"),
         (b"abc", "not bytes: b'abc'"),
         (3.5, "not float: 3.5"),
         (7, "not int: 7"),
         ({"a": 1}, "not dict"),
         (["a", None], "not NoneType"),
         (["a", 3], "not int: 3"),
-        ([], r"the prompt is an empty list: .*\(the empty text \"\" starts from <\|endoftext\|>\)"),
-        ((), "the prompt is an empty list"),
-        (np.zeros((0, 3), int), r"the prompt is an array of shape \[0, 3\]: it has no rows"),
+        ([], r"the list is empty: .*\(the empty text is \"\"\)"),
+        ((), "the list is empty"),
+        (np.zeros((0, 3), int), "the list is empty"),
         ([0, 1.5], "dtype float64"),
         ([True, False], "dtype bool"),
         ([0, "a"], "dtype <U21"),
         ([0, 12], r"token id 12 is not in 0 ... 11"),
-        (np.array(3), r"token_ids has shape \[\]"),
+        (np.array(3), r"not the single value array\(3\)"),
         ([-1], r"token id -1 is not in 0 ... 11"),
         ([["a", "b"]], "dtype <U1"),
-        ([[[0, 1], [2, 3]]], "one prompt of a list is itself a list of 2"),
-        ([[0, [1]]], "token_ids is a list of lists of different lengths"),
-        (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[1, 2, 2, 2\]"),
+        ([[[0, 1], [2, 3]]], "number 1 of the list: one row of ids is wanted, not a list of 2"),
+        ([[0, [1]]], "number 1 of the list: give ids that are integers, one behind another"),
+        (np.zeros((1, 2, 2, 2), int), r"token_ids has shape \[2, 2, 2\]"),
     ],
 )
 def test_a_prompt_that_is_none_is_refused(prompt, match):

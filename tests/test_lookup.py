@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from models import SMALL, letters, random_model, random_params
 
 from gpt2np import Config, Model, forward
-from gpt2np import lookup as lookup_module
 from gpt2np.generation import generate, stream
+from gpt2np.generation import lookup as lookup_module
+from gpt2np.generation.lookup import Credit, draft
 from gpt2np.layers import log_softmax
-from gpt2np.lookup import Credit, draft
 from gpt2np.sampling import Sampling
 
 

@@ -102,7 +102,7 @@ def test_what_follows_a_position_does_not_touch_it(params):
         ([1.0, 2.0], "token_ids is of dtype float64; token ids are integers"),
         (np.ones(2, bool), "token_ids is of dtype bool; token ids are integers"),
         (["5"], "token_ids is of dtype <U1; token ids are integers"),
-        ("text", "token_ids has shape []; give [T] or [B, T]"),
+        ("text", "ids are wanted, not a text: give model.tokenizer.encode(text)"),
         (7, "token_ids has shape []; give [T] or [B, T]"),
         (np.int64(7), "token_ids has shape []; give [T] or [B, T]"),
         (np.ones((1, 1, 2), int), "token_ids has shape [1, 1, 2]; give [T] or [B, T]"),

@@ -1,5 +1,6 @@
 """Params: checked, read-only, the same arrays by name and by place; and how they are drawn."""
 
+import copy
 import pickle
 import re
 
@@ -179,3 +180,50 @@ def test_random_depends_on_the_seed_alone():
     second, other = Params.random(CONFIG, 3), Params.random(CONFIG, 4)
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert not any(np.array_equal(first[name], other[name]) for name in first)
+
+
+# A value: nothing that anybody does changes it.
+
+
+def every_array(params):
+    blocks = [array for block in params.blocks for part in block for array in flat(part)]
+    return [*params.values(), params.wte, params.wpe, params.lm_head, *params.ln_f, *blocks]
+
+
+def flat(part):
+    return [part] if isinstance(part, np.ndarray) else [a for inner in part for a in flat(inner)]
+
+
+def test_weights_are_read_only(params):
+    for each in (params, Params(CONFIG, {k: a.copy() for k, a in params.items()}),
+                 pickle.loads(pickle.dumps(params))):  # fmt: skip
+        for array in every_array(each):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 0
+
+
+def test_attributes_are_set_once(params):
+    for name in ("wte", "blocks", "config", "identity", "n_params", "lm_head"):
+        with pytest.raises(AttributeError, match="never changes"):
+            setattr(params, name, None)
+    with pytest.raises(AttributeError, match="never changes"):
+        del params.wte
+
+
+def test_copies_are_the_thing_itself_and_equality_is_identity(params):
+    same = Params(CONFIG, dict(params))
+    assert copy.copy(params) is params
+    assert copy.deepcopy(params) is params
+    assert params == params  # noqa: PLR0124
+    assert params != same
+    assert params in [same, params]
+    assert {params: 1, same: 2}[params] == 1
+
+
+def test_an_identity_is_given_once_and_survives_pickling(params):
+    first, second = (Params(CONFIG, dict(params)) for _ in range(2))
+    assert first.identity != second.identity
+    assert pickle.loads(pickle.dumps(first)).identity == first.identity
+    assert Params.random(CONFIG, 4).identity == params.identity
+    assert Params.random(CONFIG, 5).identity != params.identity
+    assert Params.random(CONFIG, 4, np.float64).identity != params.identity

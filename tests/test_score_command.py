@@ -19,6 +19,7 @@ from models import saved_model
 import gpt2np
 from gpt2np import Tokenizer, scoring
 from gpt2np.commands import score as command
+from gpt2np.files import lock_holder, try_lock
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
 TEXTS = [
@@ -31,8 +32,8 @@ TOLERANCE = {"abs": 2e-5}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    # No tokenizer: it is GPT-2's own then, which this process reads once.
-    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=16, n_embd=8, n_layer=1)
+    path = tmp_path_factory.mktemp("model")
+    return saved_model(path, gpt2np.Tokenizer.gpt2(), n_ctx=16, n_embd=8, n_layer=1)
 
 
 @pytest.fixture(scope="session")
@@ -329,8 +330,8 @@ def test_dtype(run, tmp_path, folder):
         ("FILE -o o", r"o ends in none of"),
         ("FILE --resume", r"--resume goes on with an output in jsonl: give -o"),
         ("FILE -o o.csv --resume", r"--resume goes on with an output in jsonl: give -o"),
-        ("FILE --window 17", r"window is 17; give 2 to 16, the model's context"),
-        ("FILE --stride 17", r"stride is 17; give 1 to 16, the window"),
+        ("FILE --window 17", r"window must be an integer from 2 to 16, not 17"),
+        ("FILE --stride 17", r"stride must be an integer from 1 to 16, not 17"),
         ("absent.txt", r"absent.txt: No such file or directory"),
         ("FILE --text a", r"argument --text: not allowed with argument FILE"),
         ("", r"one of the arguments FILE --text is required"),
@@ -372,12 +373,27 @@ def failing_at(monkeypatch, text, failure):
 
 @pytest.mark.parametrize("name", ["o.csv", "o.tsv", "o.table"])
 def test_files_are_whole_or_as_they_were(run, tmp_path, files, monkeypatch, name):
-    (tmp_path / name).write_text("what was there", encoding="utf-8")
-    before = set(tmp_path.iterdir())
-    failing_at(monkeypatch, TEXTS[2], OSError("no more"))
-    assert run(*files[0], "-o", tmp_path / name)[0] == 2
-    assert (tmp_path / name).read_text(encoding="utf-8") == "what was there"
-    assert set(tmp_path.iterdir()) == before
+    run(*files[0], "-o", tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with monkeypatch.context() as patch:
+        failing_at(patch, TEXTS[2], OSError("no more"))
+        assert run(*files[0], "-o", tmp_path / name)[0] == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert run(*files[0][:1], "-o", tmp_path / name)[0] == 0  # its own may be replaced
+    assert (tmp_path / name).read_bytes() != before[tmp_path / name]
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.tsv", "o.table", "o.jsonl"])
+def test_another_s_file_is_replaced_only_by_force(run, tmp_path, name):
+    out = tmp_path / name
+    out.write_text("what was there", encoding="utf-8")
+    code, _, err = run("--text", "a", "-o", out)
+    assert code == 2
+    assert error(err).startswith(f"{out} is there already")
+    assert out.read_text(encoding="utf-8") == "what was there"
+    assert run("--text", "a", "-o", out, "--force")[0] == 0
+    run("--text", "a", "-o", tmp_path / f"new-{name}")
+    assert out.read_bytes() == (tmp_path / f"new-{name}").read_bytes()
 
 
 # Going on
@@ -423,7 +439,10 @@ def test_a_torn_line_that_lacks_only_its_end(run, interrupted):
     assert same_records(records(part), records(whole))
 
 
-@pytest.mark.parametrize("notes", ["precious notes", '{"text": "to be scored"}'])
+@pytest.mark.parametrize(
+    "notes",
+    ["precious notes", '{"text": "to be scored"}', '{"file": "mine", "line": 1, "text": "notes"}'],
+)
 def test_resume_leaves_other_files_alone(run, interrupted, tmp_path, notes):
     texts = interrupted[2]
     out = tmp_path / "notes.jsonl"
@@ -505,6 +524,41 @@ def test_resume_with_another_file(run, interrupted, files, content, message):
     assert code == 2
     assert message in error(err)
     assert part.read_bytes() == before
+
+
+def test_one_writer_at_a_time(run, interrupted):
+    whole, _, texts = interrupted
+    before = whole.read_bytes()
+    with open(whole, "ab") as other:
+        assert try_lock(other.fileno())
+        for more in ["--resume"], ["--force"]:
+            code, _, err = run(texts, "-o", whole, *more)
+            assert code == 2
+            holder = lock_holder(other.fileno())
+            assert error(err) == (
+                f"{whole} is being written by {holder}: wait for it, or give another -o OUT"
+            )
+    if sys.platform == "linux":
+        assert holder == f"process {os.getpid()}"
+    assert whole.read_bytes() == before
+    assert run(texts, "-o", whole, "--resume")[0] == 0
+
+
+def test_two_at_once_make_no_more_lines_than_texts(tmp_path, folder):
+    texts, out = tmp_path / "texts.txt", tmp_path / "out.jsonl"
+    texts.write_text("".join(f"{i} " * 30 + "\n" for i in range(40)), encoding="utf-8")
+    argv = ["score", "-m", folder, "--lines", texts, "-o", out, "--resume"]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gpt2np", *argv], stderr=subprocess.PIPE, encoding="utf-8"
+        )
+        for _ in range(2)
+    ]
+    errors = [process.communicate()[1] for process in both]
+    for process, err in zip(both, errors, strict=True):  # the second may come when all is done
+        assert process.returncode == 0 or "is being written by" in err
+    assert 0 in [process.returncode for process in both]
+    assert [record["line"] for record in records(out)] == list(range(1, 41))
 
 
 @pytest.mark.parametrize("units", [[], ["--words"]])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models import random_model, random_params
 
 import gpt2np
-from gpt2np import InputError, Model, Tokenizer, TokenizerError
+from gpt2np import InputError, Model, Tokenizer, TokenizerError, ragged, scoring
 from gpt2np.config import Config
 from gpt2np.scoring import perplexity, score
 from gpt2np.vocabulary import END_OF_TEXT, Vocabulary
@@ -186,8 +186,8 @@ def test_a_batch_of_many_texts(small):
 
 def test_no_more_positions_are_read_at_a_time_than_that():
     lengths = [3, 900, 200, 200, 200, 200, 200, 1, 2000, 5, 5]
-    groups = list(gpt2np.scoring._groups(gpt2np.scoring._Window(7, 7, 7 + n) for n in lengths))
-    found = [[w.stop - w.start for w in group] for group in groups]
+    groups = ragged.groups(lengths, scoring.POSITIONS)
+    found = [[lengths[b] for b in group] for group in groups]
     assert found == [[2000], [900], [200] * 5, [5, 5, 3, 1]]
 
 
@@ -354,7 +354,7 @@ def spaces():
 
 
 def test_which_tokens_begin_with_whitespace():
-    classes = gpt2np.scoring._word_classes(GPT2, 50257)
+    classes = gpt2np.words.token_classes(GPT2, 50257)
     wanted = spaces().copy()
     wanted[EOT] = True
     np.testing.assert_array_equal(classes[:, 0], wanted)
@@ -375,7 +375,7 @@ def test_which_tokens_begin_with_whitespace():
     ],
 )
 def test_a_token_begins_with_whitespace_or_does_not(token, spaced):
-    assert gpt2np.scoring._begins_with_space(token) is spaced
+    assert gpt2np.words.begins_with_space(token) is spaced
 
 
 @pytest.mark.parametrize(
@@ -627,10 +627,15 @@ def test_what_is_too_large_for_a_float_is_infinite(small):
         (b"bytes", "not bytes"),
         (["a", None], "not NoneType"),
         ([[1, 2], 3], "not int"),
-        ([[[1], [2]], "a"], "itself a list of 2"),
+        ([[[1], [2]], "a"], "number 1 of the list: one row of ids is wanted, not a list of 2"),
         ([1, 99], "token id 99 is not in 0 ... 10"),
         ([-1], "token id -1 is not in 0 ... 10"),
-        ([0.5], "float64"),
+        ([0, 0.5], "float64"),
+        ([0.5], "not float: 0.5"),
+        (np.array(5), r"not the single value array\(5\)"),
+        (np.array("a"), "not the single value"),
+        ({"a": 1}, "not dict"),
+        ({"a", "b"}, "not set"),
     ],
 )
 def test_what_cannot_be_scored(small, given_, message):
@@ -643,13 +648,13 @@ def test_what_cannot_be_scored(small, given_, message):
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"window": 13}, "window is 13; give 2 to 12, the model's context"),
-        ({"window": 1}, "window is 1;"),
-        ({"window": 2.0}, "window is 2.0;"),
-        ({"window": True}, "window is True;"),
-        ({"stride": 0}, "stride is 0; give 1 to 12, the window"),
-        ({"window": 4, "stride": 5}, "stride is 5; give 1 to 4, the window"),
-        ({"stride": True}, "stride is True;"),
+        ({"window": 13}, "window must be an integer from 2 to 12, not 13"),
+        ({"window": 1}, "window must be .*not 1$"),
+        ({"window": 2.0}, "window must be .*not 2.0$"),
+        ({"window": True}, "window must be .*not True$"),
+        ({"stride": 0}, "stride must be an integer from 1 to 12, not 0"),
+        ({"window": 4, "stride": 5}, "stride must be an integer from 1 to 4, not 5"),
+        ({"stride": True}, "stride must be .*not True$"),
     ],
 )
 def test_windows_that_do_not_fit(small, function, settings_, message):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, InputError
+from gpt2np.files import read_text
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -88,7 +89,15 @@ def view(data: Bytes, start: int, dtype: str, shape: tuple[int, ...]) -> Array:
         array = bfloat16_to_float32(array)
     elif not array.flags.aligned:
         array = array.copy()
-    array.flags.writeable = False
+    return sealed(array)
+
+
+def sealed(array: Array) -> Array:
+    """The array, now read-only, and so is whatever it is a view of."""
+    part: object = array
+    while isinstance(part, np.ndarray):
+        part.flags.writeable = False
+        part = part.base
     return array
 
 
@@ -147,10 +156,19 @@ def quote(value: object) -> str:
     return repr(value) if isinstance(value, int | float | None) else f"a {type(value).__name__}"
 
 
-def parse_json(text: bytes, where: str) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object that a file holds, whatever system wrote it."""
+    try:
+        return parse_json(read_text(path), str(path))
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def parse_json(text: bytes | str, where: str) -> dict[str, Any]:
     """A JSON object, in which no key stands twice."""
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_distinct_keys)
+        text = text if isinstance(text, str) else text.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_distinct_keys)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(value, dict):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from gpt2np import files
+from gpt2np.assets_path import assets
+from gpt2np.errors import GPT2Error, escaped
 from gpt2np.files import as_text
-from gpt2np.loading import Model, load
+from gpt2np.loading import TINY, Model, load
+from gpt2np.saving import model_files
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +40,77 @@ def load_model(args: argparse.Namespace) -> Model:
     model = load(args.model, dtype=args.dtype)
     millions = model.params.n_params / 1e6
     print(
-        f"gpt2np: {model.source} ({millions:.1f}M parameters, {args.dtype})",
+        f"gpt2np: {escaped(str(model.source), None)} ({millions:.1f}M parameters, {args.dtype})",
         file=sys.stderr,
         flush=True,
     )
     return model
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the option that lets an output replace what others made; see `check_output`."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace an output that is there already, even if it is not this command's",
+    )
+
+
+# The arguments that name what is read, in whatever command they are.
+_READ = ("files", "file", "prompts", "mine", "theirs")
+_MODELS = ("model", "source")
+
+
+def check_output(
+    args: argparse.Namespace,
+    path: str | os.PathLike[str],
+    how: str,
+    own: re.Pattern[bytes] | None = None,
+) -> None:
+    """Refuse an output that would destroy what the command reads, or what others made.
+
+    Every command that writes a file or a folder asks this before it begins: `how` is how the
+    output was given, `own` how an earlier one begins; see `gpt2np.files.check_output`.
+    """
+    read: list[str | os.PathLike[str]] = []
+    for name, value in vars(args).items():
+        if name in _READ:
+            read += value if isinstance(value, list) else [value] if value else []
+        elif name in _MODELS:
+            read += _files_of(value)
+    files.check_output(path, how, read=read, own=own, force=args.force)
+
+
+def _files_of(source: str | None) -> list[Path]:
+    """The folder of a model; or its files, if one of them was named."""
+    if source is None or source == TINY:
+        return [assets() / TINY]
+    path = Path(os.path.expanduser(source))
+    if path.is_dir():
+        return [path]
+    if path.exists() or Path(f"{path}.index").is_file():  # TensorFlow's model.ckpt is no file
+        return [path, *(path.parent / name for name in model_files(path.parent))]
+    from gpt2np import hub  # only names need it
+
+    try:
+        return [hub.resolve(source, download=False)]
+    except GPT2Error:  # not here yet, or not at all
+        return []
+
+
+def tell_of_special_tokens(model: Model, texts: Iterable[str]) -> None:
+    """Say so if a text spells a special token, as that is read as plain text without --special."""
+    if not model.has_tokenizer:
+        return
+    encode = model.tokenizer.encode
+    spelt = sum("<" in text and encode(text) != encode(text, special=True) for text in texts)
+    if spelt:
+        print(
+            f"gpt2np: {spelt} of the texts spell a special token, which is read as plain text: "
+            "--special lets it mean itself",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def text(argument: str) -> str:

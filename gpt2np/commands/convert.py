@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpt2np.commands import load_model
+from gpt2np.commands import add_force, check_output, load_model
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -23,9 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what to round the weights to (float32)",
     )
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Read the model, write it again, and print the folder in which it is then."""
     args.dtype = "float32"
-    print(save(load_model(args), args.folder, dtype=args.save_dtype))
+    check_output(args, args.folder, "FOLDER")
+    model = load_model(args)
+    print(save(model, args.folder, dtype=args.save_dtype, overwrite=args.force))

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
-from gpt2np.commands import text
+from gpt2np.commands import add_force, check_output, text
 from gpt2np.config import BY_NAME
-from gpt2np.errors import InputError
+from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
 from gpt2np.schema import canonical_name
+
+_PAGE = re.compile(rb'<!doctype html>[^\0]*<meta name="generator" content="gpt2np ')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="the text to run on, for --html (a line of Shakespeare's)",
     )
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -86,6 +90,7 @@ def _write_page(args: argparse.Namespace) -> None:
             "the page shows every component, in the shapes of the run on its text: "
             "leave out COMPONENT, -B, -T, -S and --latex"
         )
+    check_output(args, args.html, "--html FILE", _PAGE)
     model = load(args.model)
     explorer.write_page(args.html, model, explorer.TEXT if args.text is None else args.text)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
@@ -152,9 +157,9 @@ def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     size = sum(tensors[raw].size for raw in others)
     return {
         "parameters counted": f"{counted:,} in {len(tensors) - len(others)} tensors of "
-        f"{opened.name}{remark}",
+        f"{escaped(opened.name, None)}{remark}",
         "buffers and copies, not counted": f"{size:,} in {len(others)} tensors"
-        + "".join(f", {raw}" for raw in others),
+        + "".join(f", {escaped(raw)}" for raw in others),
     }
 
 

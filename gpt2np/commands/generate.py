@@ -5,19 +5,27 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 from gpt2np import generation
 from gpt2np.cli import complain
-from gpt2np.commands import add_model_options, load_model, read_text, text
-from gpt2np.completion import Generation
+from gpt2np.commands import (
+    add_model_options,
+    load_model,
+    read_text,
+    tell_of_special_tokens,
+    text,
+)
 from gpt2np.errors import GPT2Error, InputError
+from gpt2np.files import rename
+from gpt2np.generation import Generation
 from gpt2np.loading import Model
 from gpt2np.params import Array, Ids
 
@@ -46,7 +54,12 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
                                                         "metavar": "TEXT"},
      "end where TEXT comes up, and leave it out; may be given several times"),
     (("--ignore-eot",),          "stop_at_eot",        {"action": "store_const", "const": False},
-     "go on after <|endoftext|>"),
+     "go on after the end of text"),
+    (("--eos",),                 "eos",                {"action": "append", "type": int,
+                                                        "metavar": "ID"},
+     "the id that ends a text, instead of the model's own; may be given several times"),
+    (("--special",),             "special",            {"action": "store_const", "const": True},
+     "let special tokens that a prompt spells, such as <|endoftext|>, mean themselves"),
     (("--num-samples",),         "num_samples",        {"type": int, "metavar": "N"},
      "how many completions of each prompt (1)"),
     (("--beams",),               "num_beams",          {"type": int, "metavar": "N"},
@@ -127,6 +140,8 @@ def _continue(
     model: Model, prompts: Sequence[str], settings: dict[str, Any], args: argparse.Namespace
 ) -> None:
     """Continue prompts: a single plain text as it comes, anything else when it is whole."""
+    if not settings.get("special"):
+        tell_of_special_tokens(model, prompts)
     total = len(prompts) * settings.get("num_samples", 1)
     with _telling_of_slides(model, settings) as watched:
         if total == 1 and not args.json:
@@ -284,6 +299,7 @@ def _history() -> Iterator[None]:
     finally:
         with suppress(OSError):  # the lines were a convenience: no reason to fail
             file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f"{file.name}.{os.getpid()}.part")
-            readline.write_history_file(part)
-            os.replace(part, file)
+            with TemporaryDirectory(dir=file.parent) as folder:
+                part = Path(folder) / file.name
+                readline.write_history_file(part)
+                rename(part, file)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from gpt2np.commands import add_model_options, load_model, text
+from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
 from gpt2np.errors import InputError
 from gpt2np.golden import check, record
-from gpt2np.golden.tiny import IDS, tiny_model, write_weights
+from gpt2np.golden.tiny import MODELS, write_weights
 from gpt2np.loading import Model, load
+
+# An .npz, whose first array is ids; or a .safetensors with the facts of a recording.
+_RECORDING = re.compile(
+    rb'PK\x03\x04.{26}ids\.npy|.{8}\{"__metadata__":\{"meta":".*cache_split', re.DOTALL
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,11 +73,12 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--weights",
-        metavar="tiny",
-        help="record a small random model, and write its weights as well, in "
+        metavar="NAME",
+        help="record a small random model, tiny or harsh, and write its weights as well, in "
         "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
         "OUT-weights",
     )
+    add_force(parser)
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +135,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _record(args: argparse.Namespace) -> None:
+    check_output(args, args.out, "OUT", _RECORDING)
     model = _tiny(args) if args.weights else None
     if args.text is not None and args.ids is not None:
         raise InputError("give --text or --ids, not both")
@@ -136,7 +144,7 @@ def _record(args: argparse.Namespace) -> None:
         raise InputError("nothing to read: give --text or --ids")
     golden = record(
         model or load_model(args),
-        list(IDS) if prompt is None else prompt,
+        list(MODELS[args.weights][1]) if prompt is None else prompt,
         points=args.points,
         cache_split=args.cache_split,
         new_tokens=args.new,
@@ -150,12 +158,14 @@ def _record(args: argparse.Namespace) -> None:
 
 
 def _tiny(args: argparse.Namespace) -> Model:
-    if args.weights != "tiny":
-        raise InputError(f"--weights {args.weights}: the model that can be written is called tiny")
+    if args.weights not in MODELS:
+        names = " or ".join(MODELS)
+        raise InputError(f"--weights {args.weights}: the models that can be written are {names}")
     if args.model is not None:
         raise InputError("give --model or --weights, not both")
-    model = tiny_model(args.dtype)
+    model = MODELS[args.weights][0](args.dtype)
     out = Path(args.out)
-    for path in write_weights(model, out.with_name(f"{out.stem}-weights")):
+    folder = out.with_name(f"{out.stem}-weights")
+    for path in write_weights(model, folder, overwrite=args.force):
         print(path)
     return model

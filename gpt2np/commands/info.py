@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from gpt2np.anatomy import ledger
+from gpt2np.errors import escaped
 from gpt2np.loading import Opened, inspect
 
 
@@ -37,11 +38,12 @@ def run(args: argparse.Namespace) -> None:
     for name, value in facts.items():
         if isinstance(value, dict):
             print(f"{name}:")
-            width = max(map(len, value), default=0)
-            for key, entry in value.items():
+            lines = {escaped(key): escaped(str(entry), None) for key, entry in value.items()}
+            width = max(map(len, lines), default=0)
+            for key, entry in lines.items():
                 print(f"  {key:<{width}}  {entry}")
         else:
-            print(f"{name}: {value}")
+            print(f"{name}: {escaped(str(value), None)}")
 
 
 def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:

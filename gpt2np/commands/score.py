@@ -8,26 +8,41 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from gpt2np import scoring
-from gpt2np.commands import add_model_options, load_model, read_text, text
+from gpt2np.commands import (
+    add_force,
+    add_model_options,
+    check_output,
+    load_model,
+    read_text,
+    tell_of_special_tokens,
+    text,
+)
 from gpt2np.errors import InputError
-from gpt2np.files import replacing
+from gpt2np.files import lock_holder, replacing, try_lock
 from gpt2np.loading import Model
 from gpt2np.scoring import Score
 
 FORMATS = ("table", "csv", "tsv", "jsonl")
-_BEGINNING = b'{"file": '  # of every record in jsonl
+_OWN = {  # how an output begins
+    "table": re.compile(rb"==== | *bits "),
+    "csv":   re.compile(rb'"file","line","index",'),
+    "tsv":   re.compile(rb'"file"\t"line"\t"index"\t'),
+    "jsonl": re.compile(rb""),  # --resume looks at every line
+}  # fmt: skip
+_THERE = "{} is there already: go on with it by --resume, or remove it"
 BATCH = 8_000  # characters, more or less, of the texts that are scored together
 DIGITS = 5  # after the point, of every number in a file
 COLUMNS = {
@@ -87,6 +102,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not put <|endoftext|> first: the first token has no score then",
     )
     parser.add_argument(
+        "--special",
+        action="store_true",
+        help="let special tokens that a text spells, such as <|endoftext|>, mean themselves",
+    )
+    parser.add_argument(
         "--window",
         type=int,
         metavar="N",
@@ -98,6 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="in longer texts, move on by N tokens (half the window)",
     )
+    add_force(parser)
     add_model_options(parser)
 
 
@@ -124,12 +145,12 @@ class Total:
     words: int = 0
     bits: float = 0.0
 
-    def add(self, n_tokens: int, n_words: int, bits: float) -> None:
+    def add(self, n_tokens: int, n_words: int, bits: float | str) -> None:
         """Count one more text."""
         self.texts += 1
         self.tokens += n_tokens
         self.words += n_words
-        self.bits += bits
+        self.bits += float(bits)
 
     def __str__(self) -> str:
         return (
@@ -143,19 +164,23 @@ def run(args: argparse.Namespace) -> None:
     args.format = _format(args)
     documents = list(_documents(args))  # first, as a model may take long
     model = load_model(args)
+    if not args.special:
+        tell_of_special_tokens(model, (document.text for document in documents))
     window, stride = scoring.check_windows(model, args.window, args.stride)
     settings = {
         "model":  model.source,
         "dtype":  args.dtype,
         "bos":    args.bos,
+        "special": args.special,
         "window": window,
         "stride": stride,
         "unit":   ("word" if args.correction else "word, plain") if args.words else "token",
     }  # fmt: skip
     total = Total()
-    done = _resume(args.output, documents, settings, total) if args.resume else 0
     header, show = _formatter(args, settings, several=len(documents) > 1)
-    with _output(args) as stream, _bar(len(documents), done) as bar:
+    with _output(args) as stream, ExitStack() as stack:
+        done = _resume(stream, documents, settings, total) if args.resume else 0
+        bar = stack.enter_context(_bar(len(documents), done))
         stream.write(header)
         for document, score in _scored(model, documents[done:], settings):
             total.add(**_counts(score))
@@ -176,12 +201,10 @@ def _format(args: argparse.Namespace) -> str:
         raise InputError(f"{args.output} ends in none of .csv, .tsv and .jsonl: give --format")
     if args.resume and not (args.output and form == "jsonl"):
         raise InputError("--resume goes on with an output in jsonl: give -o OUT.jsonl")
-    if args.output and os.path.exists(args.output):
-        for path in filter(os.path.exists, args.files):
-            if os.path.samefile(path, args.output):
-                raise InputError(f"{args.output} is one of the files to read: give another -o OUT")
-    if form == "jsonl" and not args.resume and args.output and os.path.exists(args.output):
-        raise InputError(f"{args.output} is there already: go on with it by --resume, or remove it")
+    if args.output:
+        check_output(args, args.output, "-o OUT", _OWN[form])
+        if form == "jsonl" and not (args.resume or args.force) and os.path.exists(args.output):
+            raise InputError(_THERE.format(args.output))
     return form
 
 
@@ -214,14 +237,11 @@ def _field(line: str, field: str, where: str) -> str:
 
 
 def _resume(
-    output: str, documents: Sequence[Document], settings: Mapping[str, Any], total: Total
+    stream: TextIO, documents: Sequence[Document], settings: Mapping[str, Any], total: Total
 ) -> int:
     """Count the texts that an output holds already, and drop a last line that is torn."""
-    try:
-        with open(output, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return 0
+    output = stream.name
+    data = Path(output).read_bytes()
     whole = data.rfind(b"\n") + 1
     lines = data[:whole].splitlines()
     if len(lines) > len(documents):
@@ -239,9 +259,13 @@ def _resume(
                     "resume with the same texts and options"
                 )
     torn = data[whole:]
-    if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
+    for document in documents[len(lines) : len(lines) + 1]:
+        beginning = _json({**document.origin, **settings})[:-1].encode()
+        if torn.startswith(beginning) or beginning.startswith(torn):
+            torn = b""
+    if torn:  # nobody else's last line is dropped
         raise InputError(f"{output} ends in what is not an output of this command")
-    os.truncate(output, whole)
+    stream.truncate(whole)
     return len(lines)
 
 
@@ -252,7 +276,9 @@ def _scored(
     for batch in _batches(documents):
         texts = [document.text for document in batch]
         scores = scoring.score(
-            model, texts, bos=settings["bos"], window=settings["window"], stride=settings["stride"]
+            model,
+            texts,
+            **{name: settings[name] for name in ("bos", "special", "window", "stride")},
         )
         yield from zip(batch, scores, strict=True)
 
@@ -277,6 +303,15 @@ def _output(args: argparse.Namespace) -> Iterator[TextIO]:
         yield sys.stdout
     elif args.format == "jsonl":
         with open(args.output, "a", encoding="utf-8", newline="\n") as stream:
+            if try_lock(stream.fileno()) is False:
+                raise InputError(
+                    f"{args.output} is being written by {lock_holder(stream.fileno())}: "
+                    "wait for it, or give another -o OUT"
+                )
+            if not args.resume:
+                if stream.tell() and not args.force:
+                    raise InputError(_THERE.format(args.output))
+                stream.truncate(0)
             try:
                 yield stream
             except KeyboardInterrupt:
@@ -302,18 +337,21 @@ def _bar(n_texts: int, done: int) -> Iterator[Any]:
 # What is written of a text
 
 
-def _perplexity(n_tokens: int, bits: float) -> float:
+def _perplexity(n_tokens: int, bits: float | str) -> float:
     try:
-        return 2 ** (bits / n_tokens)
+        return float(2 ** (float(bits) / n_tokens))
     except ZeroDivisionError:
         return math.nan
     except OverflowError:
         return math.inf
 
 
-def _number(x: float) -> float | None:
-    """Round a number for a file; None where there is none, as JSON has no NaN."""
-    return round(float(x), DIGITS) if math.isfinite(x) else None
+def _number(x: float) -> float | str | None:
+    """Round a number for a file: None where there is none, and "inf" for an infinite one, as JSON
+    has neither."""
+    if math.isfinite(x):
+        return round(float(x), DIGITS)
+    return None if math.isnan(x) else str(float(x))
 
 
 def _counts(score: Score) -> dict[str, Any]:
@@ -372,7 +410,11 @@ def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) ->
         "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
         **_columns(score, settings["unit"]),
     }
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return _json(record) + "\n"
+
+
+def _json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)
 
 
 def _rows(document: Document, score: Score, unit: str, delimiter: str) -> str:

@@ -1,35 +1,75 @@
-"""The run in tables, and the arrays that the page's script draws from."""
+"""The run in tables, readings and a map, as the page has them before its script runs."""
 
 from __future__ import annotations
 
-import base64
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import zip_longest
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt2np.explorer.markup import Markup, element, join
 from gpt2np.explorer.run import Run, largest
 from gpt2np.layers import softmax
 
 LISTED = 20  # next tokens that are listed
-NAMED = 1000  # and that have their names on the page, to be drawn
 SURPRISED = 20.0  # bits, the whole width of a bar
+TINY = 1e-4  # what is smaller is printed as such
 
 
 def number(x: float) -> str:
     """Print a number to four significant digits, or to the point where those are more.
 
-    >>> [number(x) for x in (0.0000123456, 0.0123456, 2.0, 12345.6, math.nan)]
-    ['1.235e-5', '0.01235', '2.000', '12346', '–']
+    >>> [number(x) for x in (0.0123456, 2.0, 12345.6, 0.0, 0.000012, -0.000012, math.nan)]
+    ['0.01235', '2.000', '12346', '0', '< 0.0001', '> -0.0001', '–']
     """
     if math.isnan(x):
         return "–"
+    if x == 0:
+        return "0"
+    if abs(x) < TINY:
+        return f"< {TINY:.4f}" if x > 0 else f"> -{TINY:.4f}"
     if abs(x) >= 1e4:
         return f"{x:.0f}"
-    return f"{x:#.4g}".removesuffix(".").replace("e-0", "e-")
+    return f"{x:#.4g}".removesuffix(".")
+
+
+def aligned(texts: Sequence[str]) -> list[str]:
+    """Fill numbers that stand at the right of their cells, so that their points meet.
+
+    >>> [text.replace("\u2007", "_") for text in aligned(["12.5", "0.125", "–"])]
+    ['12.5__', '0.125', '–\u2008___']
+    """
+    behind = [len(text.partition(".")[2]) for text in texts]
+    most = max(behind, default=0)
+    return [
+        text + ("\u2008" if most and "." not in text else "") + "\u2007" * (most - n)
+        for text, n in zip(texts, behind, strict=True)
+    ]
+
+
+def reading(run: Run, name: str) -> Markup | None:
+    """Tell of the token the page opens with what stands beside a component's box: in h.0."""
+    t, _, head = run.opening
+    point = next((point for point in (name, f"h.{{i}}.{name}") if point in run.norms), None)
+    if name == "tokenizer":
+        return join(_token(run, run.ids[t]), f" is {run.ids[t]}")
+    if name == "attn.pattern":
+        nearest = largest(run.pattern[0, head, t], 1)
+        return join(f"head {head}: ", _pair(run, run.ids[nearest.at[0]], nearest.value[0]))
+    if name == "logits":
+        return next_in_block(run, run.config.n_layer - 1)
+    if point is None:
+        return None
+    norms = run.norms[point]
+    return join(f"norm {number(norms[0, t])}")
+
+
+def next_in_block(run: Run, block: int) -> Markup:
+    """Tell what the model would say comes next, were it read after the block."""
+    at, value = (part[block + 1, run.opening.token, 0] for part in run.lens)
+    return join("next ", _pair(run, int(at), value))
 
 
 def tokens(run: Run) -> Markup:
@@ -38,50 +78,74 @@ def tokens(run: Run) -> Markup:
             str(t),
             _token(run, id),
             str(id),
-            join(_bar(bits / SURPRISED if t else 0), number(bits)),
+            number(bits),
+            _bar(bits / SURPRISED if t else 0),
             run.tokenizer.token_bytes(id).hex(" "),
         ]
         for t, (id, bits) in enumerate(zip(run.ids, run.surprisal, strict=True))
     ]
-    return _table("The tokens", ["", "token", "id", "surprisal, bits", "bytes"], rows, row_header=1)
+    header = ["", "token", "id", "surprisal, bits", "", "bytes"]
+    return _table("The tokens", header, rows, row_header=1, id="tokens-table", numbers=(0, 2, 3))
 
 
 def attention(run: Run) -> Markup:
-    """Tell of each head what the last token looks at most."""
-    last = largest(run.pattern[:, :, -1], 1)
+    """Tell of each head what the token takes most from."""
+    nearest = largest(run.pattern[:, :, run.opening.token], 1)
     rows = [
         [
             f"h.{i}",
             *(
-                join(_token(run, run.ids[at]), " ", number(weight))
+                _pair(run, run.ids[at], weight)
                 for at, weight in zip(places[:, 0], weights[:, 0], strict=True)
             ),
         ]
-        for i, (places, weights) in enumerate(zip(last.at, last.value, strict=True))
+        for i, (places, weights) in enumerate(zip(nearest.at, nearest.value, strict=True))
     ]
     heads = [f"head {h}" for h in range(run.config.n_head)]
-    return _table(
-        "What the last token takes most from, in every head",
-        ["", *heads],
-        rows,
-        id="attention-table",
+    token = _token(run, run.ids[run.opening.token])
+    caption = join("What ", token, " takes most from, in every head")
+    return _table(caption, ["", *heads], rows, id="attention-table")
+
+
+def attention_map(run: Run) -> Markup:
+    """Draw the pattern of the head that the page opens with; the script draws any."""
+    _, block, head = run.opening
+    T = len(run.ids)
+    shades: dict[int, list[str]] = defaultdict(list)
+    for row, column in zip(*np.tril_indices(T), strict=True):
+        shade = round(16 * float(run.pattern[block, head, row, column]))
+        if shade:
+            shades[shade].append(f"M{column} {row}h1v1h-1z")
+    return element(
+        "svg",
+        *(
+            element("path", d="".join(cells), fill_opacity=shade / 16)
+            for shade, cells in sorted(shades.items())
+        ),
+        role="img",
+        aria_label=f"Attention pattern of block h.{block}, head {head}",
+        viewBox=f"0 0 {T} {T}",
+        class_="static",
     )
 
 
 def stream(run: Run) -> Markup:
     names = {"norm": "Norms", "mean": "Means", "scale": "Standard deviations"}
+    tabled = [0, *(point for i in run.tabled for point in (2 * i + 1, 2 * i + 2))]
+    points = list(run.stream)
     return join(
         *(
             _numbers(
                 names[kind],
                 _table(
                     f"{names[kind]} of the residual stream",
-                    ["", *run.stream],
+                    ["", *(points[n] for n in tabled)],
                     [
-                        [_token(run, run.ids[t]), *map(number, values)]
+                        [_token(run, run.ids[t]), *map(number, values[tabled])]
                         for t, values in enumerate(values.T)
                     ],
                     id=f"table-{kind}",
+                    numbers=range(1, 1 + len(tabled)),
                 ),
             )
             for kind, values in run.stream_statistics.items()
@@ -95,17 +159,17 @@ def mlp(run: Run) -> Markup:
         [
             _token(run, run.ids[t]),
             *(
-                f"{unit}: {number(value)}"
-                for unit, value in zip(strongest.at[:, t, 0], strongest.value[:, t, 0], strict=True)
+                _pair_of(element("span", f"unit {unit}"), value)
+                for unit, value in zip(
+                    strongest.at[run.tabled, t, 0], strongest.value[run.tabled, t, 0], strict=True
+                )
             ),
         ]
         for t in range(len(run.ids))
     ]
-    blocks = [f"h.{i}" for i in range(run.config.n_layer)]
-    return _numbers(
-        "Strongest units",
-        _table("The strongest unit of every MLP, and its activation", ["", *blocks], rows),
-    )
+    blocks = [f"h.{i}" for i in run.tabled]
+    caption = "The strongest unit of every MLP, and its activation"
+    return _numbers("Strongest units", _table(caption, ["", *blocks], rows, id="mlp-table"))
 
 
 def columns(run: Run) -> str:
@@ -115,13 +179,14 @@ def columns(run: Run) -> str:
 
 def lens(run: Run) -> Markup:
     at, value = run.lens
-    points = ["wte + wpe", *(f"h.{i}" for i in range(run.config.n_layer))]
+    tabled = [0, *(i + 1 for i in run.tabled)]
+    points = ["wte + wpe", *(f"h.{i}" for i in run.tabled)]
     rows = [
         [
             _token(run, run.ids[t]),
             *(
-                join(_token(run, id), " ", number(p))
-                for id, p in zip(at[:, t, 0].tolist(), value[:, t, 0], strict=True)
+                _pair(run, id, p)
+                for id, p in zip(at[tabled, t, 0].tolist(), value[tabled, t, 0], strict=True)
             ),
         ]
         for t in range(len(run.ids))
@@ -135,20 +200,29 @@ def next_token(run: Run) -> Markup:
     p = softmax(run.next_logits.astype(np.float64))  # as the script has it
     best = largest(run.next_logits, LISTED)
     rows = [
-        [_token(run, id), str(id), number(logit), join(_bar(p[id]), number(p[id]))]
+        [_token(run, id), str(id), number(logit), number(p[id]), _bar(p[id])]
         for id, logit in zip(best.at.tolist(), best.value, strict=True)
     ]
-    return _table(
-        "The likeliest next tokens", ["token", "id", "logit", "probability"], rows, id="next-table"
-    )
+    header = ["token", "id", "logit", "probability", ""]
+    caption = "The likeliest next tokens"
+    return _table(caption, header, rows, id="next-table", numbers=(1, 2, 3))
 
 
 def _token(run: Run, id: int) -> Markup:
     return element("span", run.token(id), class_="token")
 
 
+def _pair(run: Run, id: int, value: float) -> Markup:
+    return _pair_of(_token(run, id), value)
+
+
+def _pair_of(name: Markup, value: float) -> Markup:
+    """Put a number behind a name; in a table, at the other side of its cell."""
+    return element("span", name, " ", element("span", number(value)), class_="pair")
+
+
 def _bar(share: float) -> Markup:
-    """A bar as an image, as the policy allows no style on an element."""
+    """Draw a bar as an image, as the policy allows no style on an element."""
     width = f"{100 * min(max(share, 0), 1):.2f}"
     return element(
         "svg",
@@ -163,25 +237,35 @@ def _bar(share: float) -> Markup:
 def _table(
     caption: str,
     header: Sequence[object],
-    rows: Iterable[Sequence[object]],
+    rows: Sequence[Sequence[object]],
     *,
-    id: str | None = None,
+    id: str,
     row_header: int = 0,
+    numbers: Iterable[int] = (),
 ) -> Markup:
-    """Write a table whose first column names the rows, in a region that scrolls by itself."""
+    """Write a table in which one column names the rows, in a region that scrolls by itself."""
+    columns = [list(column) for column in zip_longest(header, *rows)]
+    for i in numbers:
+        columns[i][1:] = aligned(list(map(str, columns[i][1:])))
+    # Where all columns are of numbers, the table says so once.
+    all_numbers = len(list(numbers)) == len(header) - 1
+    kinds = ["number" if i in numbers and not all_numbers else None for i in range(len(header))]
+
+    def cell(i: int, content: object) -> Markup:
+        if i == row_header:
+            return element("th", content, scope="row", class_=kinds[i])
+        return element("td", content, class_=kinds[i])
+
     head = element(
         "tr",
-        *(element("th" if name else "td", name, scope="col" if name else None) for name in header),
+        *(
+            element("th" if name else "td", name, scope="col" if name else None, class_=kind)
+            for name, kind in zip(header, kinds, strict=True)
+        ),
     )
     body = [
-        element(
-            "tr",
-            *(
-                element("th", cell, scope="row") if i == row_header else element("td", cell)
-                for i, cell in enumerate(row)
-            ),
-        )
-        for row in rows
+        element("tr", *(cell(i, content) for i, content in enumerate(row)))
+        for row in list(zip(*columns, strict=True))[1:]
     ]
     return element(
         "div",
@@ -191,55 +275,19 @@ def _table(
             element("thead", head),
             element("tbody", *body),
             id=id,
+            class_="of-numbers" if all_numbers else None,
         ),
         class_="scroll",
         role="region",
-        aria_label=caption,
+        aria_label=_plain(caption),
         tabindex=0,
     )
+
+
+def _plain(caption: str) -> str:
+    return "What the chosen token takes most from" if isinstance(caption, Markup) else caption
 
 
 def _numbers(title: str, table: Markup) -> Markup:
     """Put a table where it can be closed."""
     return element("details", element("summary", title), table, class_="numbers", open=True)
-
-
-# What the script works on
-
-
-def data(run: Run) -> dict[str, Any]:
-    queries, keys = np.tril_indices(len(run.ids))
-    nearest, units = largest(run.pattern, 3), largest(run.act, 5)
-    named = largest(run.next_logits, NAMED).at
-    ids = sorted({*run.lens.at.ravel().tolist(), *named.tolist()})
-    peak = run.act_map.max((1, 2), keepdims=True)
-    return {
-        "tokens": run.tokens,
-        "ids": run.ids,
-        "names": {id: run.token(id) for id in ids},
-        "norms": {name: _array(norms) for name, norms in run.norms.items()},
-        "pattern": _array(_eight_bits(run.pattern[..., queries, keys])),
-        "nearest": _array(nearest.at.astype(np.uint8)),
-        "weights": _array(nearest.value),
-        "units": _array(units.at.astype(np.int32)),
-        "activations": _array(units.value),
-        "active": _array((run.act > 0).mean(-1)),
-        "mlp": _array(_eight_bits(run.act_map / np.where(peak > 0, peak, 1))),
-        "peaks": _array(peak),
-        "lens": _array(run.lens.at.astype(np.int32)),
-        "chances": _array(run.lens.value),
-        "logits": _array(run.next_logits),
-    }
-
-
-def _eight_bits(x: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """0 to 1 as 0 to 255."""
-    shades: npt.NDArray[np.uint8] = np.rint(255 * np.clip(x, 0, 1)).astype(np.uint8)
-    return shades
-
-
-def _array(x: npt.NDArray[Any]) -> dict[str, Any]:
-    """Write an array as base64: whole numbers as they are, others as float32."""
-    x = np.ascontiguousarray(x, x.dtype if x.dtype.kind in "iu" else "<f4")
-    data = base64.b64encode(x.tobytes()).decode()
-    return {"type": x.dtype.str[1:], "shape": x.shape, "data": data}

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from gpt2np.anatomy import Ledger, ledger
-from gpt2np.explorer import figures
+from gpt2np.explorer import data, figures
 from gpt2np.explorer.flow import flow
 from gpt2np.explorer.markup import Markup, as_json, element, join
 from gpt2np.explorer.run import Run
@@ -20,12 +20,14 @@ TIED = "The dashed line is one matrix, used twice: to look tokens up, and to sco
 def page(run: Run) -> str:
     """Write the whole page."""
     account = ledger(run.config, T=len(run.ids))
+    entries, packed = data.pack(data.arrays(run))
     template, style, script = map(_file, ("page.html", "page.css", "page.js"))
     return Template(template).substitute(
         # What the page is made of
         style=style,
         script=script,
-        run=as_json(figures.data(run)),
+        run=as_json({**data.facts(run), "arrays": entries}),
+        arrays=packed,
         style_hash=_hash(style),
         script_hash=_hash(script),
         # What it says
@@ -40,10 +42,16 @@ def page(run: Run) -> str:
         D=f"{run.config.n_embd:,}",
         F=f"{run.config.n_inner:,}",
         V=f"{run.config.vocab_size:,}",
+        fewer=_fewer(run),
         # What it shows
-        flow=flow(account, run.text),
+        flow=flow(account, run),
         tokens=figures.tokens(run),
         attention=figures.attention(run),
+        attention_map=figures.attention_map(run),
+        shades=run.shades + 1,
+        opening_block=run.opening.block,
+        opening_head=run.opening.head,
+        last=element("span", run.tokens[run.opening.token], class_="token"),
         stream=figures.stream(run),
         mlp=figures.mlp(run),
         lens=figures.lens(run),
@@ -78,6 +86,12 @@ def _facts(run: Run, account: Ledger) -> Markup:
             for name, value in facts.items()
         )
     )
+
+
+def _fewer(run: Run) -> str:
+    if len(run.tabled) == run.config.n_layer:
+        return ""
+    return f"The tables tell of {len(run.tabled)} of the {run.config.n_layer} blocks. "
 
 
 def _sum(account: Ledger) -> Markup:

@@ -19,7 +19,8 @@ from gpt2np.trace import POINTS, Trace
 
 MOST_TOKENS = 64  # of a text: patterns grow with its square, and no one could read larger maps
 LENS_ROWS = 256  # that are projected to logits at a time
-MAP_COLUMNS = 256  # of an MLP's map; more units than that share columns
+MANY_HEADS = 400  # from which on there are fewer shades, columns and weights, for the page's size
+TABLED = 12  # blocks that a table tells of at most
 
 
 class Largest(NamedTuple):
@@ -27,6 +28,14 @@ class Largest(NamedTuple):
 
     at: npt.NDArray[np.intp]
     value: Array
+
+
+class Opening(NamedTuple):
+    """What the page shows before anything is chosen."""
+
+    token: int
+    block: int
+    head: int
 
 
 class Run:
@@ -42,7 +51,7 @@ class Run:
     TokenizerError
         The model has no tokenizer.
     InputError
-        The text has no tokens, or too many.
+        The text has no tokens, or too many; or an activation is not a number.
     """
 
     def __init__(self, model: Model, text: str) -> None:
@@ -54,7 +63,22 @@ class Run:
         if not 1 <= len(self.ids) <= most:
             raise InputError(f"the text has {len(self.ids)} tokens: give a text of 1 to {most}")
         self.trace = Trace(copy=False)
-        self.logits = forward(model.params, self.ids, probe=self.trace)[0]  # [T, V]
+        with np.errstate(all="ignore"):  # what comes of it is told below
+            self.logits = forward(model.params, self.ids, probe=self.trace)[0]  # [T, V]
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Refuse a run in which an activation is no number: there is nothing to be seen in it."""
+        for name, array in self.trace.items():
+            finite = np.isfinite(array)
+            if name.endswith(".attn.scores"):  # what is masked is -inf
+                finite |= array == -math.inf
+            if not finite.all():
+                raise InputError(
+                    f"{name} is NaN or infinite at {int((~finite).sum()):,} of its {array.size:,} "
+                    "numbers: the model's weights are damaged, or too large for "
+                    f"{self.model.params.dtype}"
+                )
 
     @property
     def text(self) -> str:
@@ -71,6 +95,15 @@ class Run:
         if id >= self.tokenizer.n_vocab:  # a row that pads the embedding
             return f"[{id}]"
         return shown(self.tokenizer.token_bytes(id))
+
+    @cached_property
+    def opening(self) -> Opening:
+        """Where there is something to be seen: the last token, and the head that takes most from a
+        token which is neither that one nor the first."""
+        t = len(self.ids) - 1
+        others = self.pattern[:, :, t, 1:t].max(-1, initial=0)
+        block, head = np.unravel_index(others.argmax(), others.shape)
+        return Opening(t, int(block), int(head))
 
     @cached_property
     def surprisal(self) -> npt.NDArray[np.float64]:  # [T]
@@ -122,8 +155,24 @@ class Run:
         """The units of each MLP."""
         return np.stack([self.trace[f"h.{i}.mlp.act"][0] for i in range(self.config.n_layer)])
 
+    @property
+    def many_heads(self) -> bool:
+        """Whether there are so many that maps are drawn coarser."""
+        return self.config.n_layer * self.config.n_head > MANY_HEADS
+
+    @property
+    def shades(self) -> int:
+        """The steps that a weight of attention is drawn in."""
+        return 15 if self.many_heads else 255
+
+    @property
+    def tabled(self) -> list[int]:
+        """The blocks that tables tell of: all, or every so many and the last."""
+        last = self.config.n_layer - 1
+        return list(range(last, -1, -math.ceil(self.config.n_layer / TABLED)))[::-1]
+
     @cached_property
-    def act_map(self) -> Array:  # [L, T, MAP_COLUMNS or fewer]
+    def act_map(self) -> Array:  # [L, T, 256 or fewer]
         """The largest of so many neighbouring units that the columns suffice."""
         starts = np.arange(0, self.config.n_inner, self.units_per_column)
         columns: Array = np.maximum.reduceat(self.act, starts, axis=-1)
@@ -132,7 +181,7 @@ class Run:
     @property
     def units_per_column(self) -> int:
         """How many units share a column of the map."""
-        return math.ceil(self.config.n_inner / MAP_COLUMNS)
+        return math.ceil(self.config.n_inner / (64 if self.many_heads else 256))
 
     @cached_property
     def lens(self) -> Largest:  # [L + 1, T, 5]

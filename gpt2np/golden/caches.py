@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def _emptied(slot: int) -> Read:
     """Nothing is ever written behind a slot."""
 
     def read(held: Array, T: int) -> Array:
-        kept = held.copy()
+        kept: Array = held.copy()
         kept[..., slot:, :] = 0
         return kept
 
@@ -109,63 +109,100 @@ PLACES: dict[str, Place] = {
 }
 
 
-def decoding_faults(
-    params: Params, ids: Ids, taken: Ids
-) -> Iterator[tuple[str, Callable[[], Array]]]:
-    """Give the faults that show once the cache is read, and the logits [B, N, V] with each."""
-    for layer in range(params.config.n_layer):
-        cause = f"all layers share one cache, which holds layer {layer}'s"
-        yield cause, partial(decode, params, ids, taken, read=_shared(layer))
-    for cause, read in READS.items():
-        yield cause, partial(decode, params, ids, taken, read=read)
-    for cause, place in PLACES.items():
-        yield cause, partial(decode, params, ids, taken, place=place)
-    for cause, slot in (
-        ("slots do not advance: each new token is written over the one before it", ids.shape[1]),
-        ("slots do not advance: each token is written over the first one", 0),
-    ):
-        yield cause, partial(decode, params, ids, taken, read=_emptied(slot), slot=slot)
-    cause = "the mask is counted from the upper left corner, as if nothing were cached"
-    yield cause, partial(decode, params, ids, taken, sees_first=True)
+@dataclass(frozen=True)
+class Fault:
+    """One way in which decoding through a cache goes wrong."""
+
+    read: Read | None = None  # what lies in the cache
+    place: Place | None = None  # the position of the new token
+    slot: int | None = None  # where all that is new is written
+    mask: Callable[[Array], Array] | None = None  # of scores [B, H, 1, S]
+    start: int = 0  # the position of the first token of all
 
 
-def decode(
-    params: Params,
-    ids: Ids,
-    taken: Ids,
-    *,
-    read: Read | None = None,
-    place: Place | None = None,
-    slot: int | None = None,
-    sees_first: bool = False,
-) -> Array:  # [B, N, V]
-    """Decode token by token with a fault, whatever its logits say: the next ones are given."""
+def _sees_the_first_alone(scores: Array) -> Array:
+    return np.where(np.arange(scores.shape[-1]) > 0, -np.inf, scores)
+
+
+def _hides_itself(scores: Array) -> Array:
+    return np.where(np.arange(scores.shape[-1]) == scores.shape[-1] - 1, -np.inf, scores)
+
+
+def decoding_faults(n_layer: int, T: int) -> dict[str, Fault]:
+    """Give the faults that show once the cache is read, behind a first pass of T tokens."""
+    return {
+        **{f"all layers share one cache, which holds layer {i}'s": Fault(read=_shared(i))
+           for i in range(n_layer)},
+        **{cause: Fault(read=read) for cause, read in READS.items()},
+        **{cause: Fault(place=place) for cause, place in PLACES.items()},
+        "slots do not advance: each new token is written over the one before it":
+            Fault(read=_emptied(T), slot=T),
+        "slots do not advance: each token is written over the first one":
+            Fault(read=_emptied(0), slot=0),
+        "the mask is counted from the upper left corner, as if nothing were cached":
+            Fault(mask=_sees_the_first_alone),
+        "the mask is off by one: no position sees itself": Fault(mask=_hides_itself),
+        "positions are counted from 1": Fault(start=1),
+    }  # fmt: skip
+
+
+def decode(  # [B, T], [B, N] -> [B, N, V], [2, L, B, H, T + N - 1, K]
+    params: Params, ids: Ids, taken: Ids, fault: Fault
+) -> tuple[Array, Array]:
+    """Decode token by token with a fault, whatever its logits say: the next ones are given.
+
+    Returns the logits that each is taken from, and the keys and values in the order of writing.
+    """
     T = ids.shape[1]
     cache = KVCache(params, len(ids))
-    steps = [forward(params, ids, cache, last_only=True)]
+    rows = params.wpe[(np.arange(T) + fault.start) % len(params.wpe)]
+
+    def first(name: str, array: Array) -> Array | None:
+        return np.broadcast_to(rows, array.shape) if name == "wpe" else None
+
+    steps = [forward(params, ids, cache, last_only=True, probe=first)]
     held = np.stack([cache.keys[..., :T, :], cache.values[..., :T, :]])
     for n in range(taken.shape[1] - 1):
-        seen = held if read is None else read(held, T)
-        at = T + n if place is None else place(T + n, T)
+        seen = held if fault.read is None else fault.read(held, T)
+        at = T + n + fault.start if fault.place is None else fault.place(T + n, T)
 
         def probe(name: str, array: Array, at: int = at) -> Array | None:
+            slot = fault.slot
             if name == "wpe":
                 return np.broadcast_to(params.wpe[at % len(params.wpe)], array.shape)
             if slot is not None and slot < cache.length and name.endswith(("attn.k", "attn.v")):
                 side = cache.keys if name.endswith("k") else cache.values
                 side[int(name.split(".")[1]), :, :, slot] = array[:, :, 0]
-            if sees_first and name.endswith("attn.scores"):
-                return np.where(np.arange(array.shape[-1]) > 0, -np.inf, array)
+            if fault.mask is not None and name.endswith("attn.scores"):
+                return fault.mask(array)
             return None
 
         cache.truncate(0)
         refill(cache, seen)
-        new = taken[:, n : n + 1]
-        steps.append(forward(params, new, cache, last_only=True, probe=probe))
+        with np.errstate(all="ignore"):
+            new = taken[:, n : n + 1]
+            steps.append(forward(params, new, cache, last_only=True, probe=probe))
         N = cache.length
         written = np.stack([cache.keys[..., N - 1 : N, :], cache.values[..., N - 1 : N, :]])
         held = np.concatenate([held, written], 4)
-    return np.concatenate(steps, 1)
+    return np.concatenate(steps, 1), held
+
+
+def contents_of(which: str, held: Array, fault: Fault, mine: Array) -> Array:
+    """What the cache holds, keys or values [L, B, H, N, K], after tokens one by one with a fault.
+
+    Layers in which I hold nothing may be of no use with the fault: they are left as they are.
+    """
+    N = held.shape[4]
+    buffer = held if fault.read is None else fault.read(held, 1)
+    if fault.slot is not None and fault.slot < N:
+        buffer = buffer.copy()
+        buffer[..., fault.slot, :] = held[..., -1, :]
+    made: Array = buffer[0 if which == "keys" else 1]
+    if made.shape != mine.shape:
+        return np.full_like(mine, np.nan)
+    empty = (mine == 0).all((1, 2, 3, 4), keepdims=True)
+    return np.where(empty & ~empty.all(), mine, made)
 
 
 def refill(cache: KVCache, held: Array) -> None:

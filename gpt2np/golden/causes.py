@@ -17,9 +17,9 @@ from gpt2np.golden.fits import FITS
 from gpt2np.golden.measure import aligned, measure
 from gpt2np.golden.names import flow_order, kind_and_block
 from gpt2np.golden.steps import scale, sound, step_distance
-from gpt2np.model import block, embed, position_ids, scoped, unembed
+from gpt2np.model import block, embed, position_ids, unembed
 from gpt2np.params import Array, Params
-from gpt2np.trace import point_names
+from gpt2np.trace import Tap, point_names
 
 # Agreement at these clears nothing that comes before them in order: others stand beside them.
 BESIDE = (
@@ -72,23 +72,35 @@ def step_causes(
         return found.relative if found else np.inf
 
     size = scale(site, site.clean)
-    fitted = list(_fitted(site, lambda made: strict(made) <= limit))
-    constants = {cause for cause, _ in fitted}
-    causes = likeliest(
-        (
-            itertools.chain(
-                _at_the_point(site.run, mine, site.point, by_step=True),
-                _in_the_embedding(site) if derived else (),
-                fitted,
+    off = strict(site.clean)
+    for slack in (1, SLACK):  # a fault that spans two steps has the errors of both
+        near = min(limit * slack, off / 4)
+        fitted = list(_fitted(site, partial(_is_within, near, strict)))
+        constants = {cause for cause, _ in fitted}
+        causes = likeliest(
+            (
+                itertools.chain(
+                    _at_the_point(site.run, mine, site.point, by_step=True),
+                    _in_the_embedding(site) if derived else (),
+                    fitted,
+                ),
+                _anywhere(site),
+                _at_last(site, ["ln_f"]),
             ),
-            _anywhere(site),
-            _at_last(site, ["ln_f"]),
-        ),
-        distance,
-        limit,
-    )
-    # What has a name of its own needs no constant to explain it.
-    return [cause for cause in causes if cause not in constants] or causes
+            distance,
+            near,
+        )
+        # What has a name of its own needs no constant to explain it.
+        if causes:
+            return [cause for cause in causes if cause not in constants] or causes
+    return []
+
+
+SLACK = 50
+
+
+def _is_within(limit: float, distance: Callable[[Array], float], made: Array) -> bool:
+    return distance(made) <= limit
 
 
 def find_causes(
@@ -275,12 +287,11 @@ def replay(
         x = run.at[entry]
     else:
         ids = Site(run, after, np.empty(0)).ids
-        x = embed(params, ids, position_ids(params.config, ids, cache), probe)
+        x = embed(params, ids, position_ids(params, ids, cache), Tap(probe))
     at[entry] = x
     for i in range(start, len(params.blocks)):
         if until not in at:
-            tap = scoped(probe, f"h.{i}")
-            x = block(x, params.blocks[i], i, params.config, cache, tap)
+            x = block(x, params.blocks[i], i, params.config, cache, Tap(probe, f"h.{i}"))
     if until not in at:
         unembed(params, x, probe)
     return at[until]

@@ -11,8 +11,9 @@ from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
 from gpt2np.config import Config
 from gpt2np.golden.names import kind_and_block
 from gpt2np.layers import softmax
-from gpt2np.model import scoped, self_attention
+from gpt2np.model import self_attention
 from gpt2np.params import Array, Ids, Params
+from gpt2np.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,11 @@ class Site:
 
 
 def tokens(s: Site, shift: int) -> Array:
-    wte: Array = s.run.params["wte.weight"][(s.ids + shift) % s.config.vocab_size]
-    return wte
+    """The rows of wte for other ids; what lies beyond the vocabulary is mine."""
+    ids, V = s.ids + shift, s.config.vocab_size
+    rows: Array = s.run.params["wte.weight"][ids % V]
+    beyond = (ids < 0) | (ids >= V)
+    return np.where(beyond[..., None], s["mine"], rows) if beyond.any() else rows
 
 
 def positions(s: Site, first: int) -> Array:
@@ -150,7 +154,7 @@ def norm_after_attention(s: Site) -> Array:
     if s.run.held or not isinstance(s.run.params, Params):
         raise KeyError("the attention of the block")
     attention = s.run.params.blocks[s.i].attn
-    return norm(s, x=s.x + self_attention(s.x, attention, s.i, s.config, None, scoped(None)))
+    return norm(s, x=s.x + self_attention(s.x, attention, s.i, s.config, None, Tap(None)))
 
 
 def onto_norm(s: Site) -> Array:
@@ -347,9 +351,11 @@ def dropped_pattern(s: Site) -> Array:  # [B, T, H, K]
         n = S - T + t + 1
         if n <= K:
             p, v = pattern[b, h, t, :n], values[b, h, :n]
-            kept = np.linalg.lstsq(v.T, z[b, t, h])[0] / p
-            share = round(1 - 1 / np.median(kept[kept > 0.5]), 2) if (kept > 0.5).any() else 0
-            z[b, t, h] = np.where(kept > 0.5, p / (1 - share), 0) @ v
+            weights = np.linalg.lstsq(v.T, z[b, t, h])[0]
+            kept, told = weights > p / 2, p > 1e-3  # the least ones are as they may be
+            times = (weights / p)[kept & told]
+            share = round(1 - 1 / float(np.median(times)), 2) if times.size else 0.0
+            z[b, t, h] = np.where(told, np.where(kept, p / (1 - share), 0), weights) @ v
     return z
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpt2np.golden.faulty import Site, factor, linear, norm, scores, softmax_over
 from gpt2np.golden.measure import HIDDEN
-from gpt2np.layers import GELU, gelu_tanh
+from gpt2np.layers import ACTIVATIONS, gelu_tanh
 from gpt2np.params import Array
 
 Near = Callable[[Array], bool]  # whether an array is the activation that is to be explained
@@ -55,7 +55,7 @@ def gelu_of(x: Array, root: float, cubic: float) -> Array:
 def gelu_constants(s: Site, near: Near) -> Fitted:
     """The two constants of GELU's tanh form, together and each by itself."""
     x, y = s["h.{i}.mlp.c_fc"], s["mine"]
-    if GELU[s.config.activation_function] is not gelu_tanh:
+    if ACTIVATIONS[s.config.activation_function] is not gelu_tanh:
         return
     telling = (np.abs(x) > 0.2) & (np.abs(x) < 2.5) & (y / x > 1e-3) & (y / x < 1 - 1e-3)
     x_, t = x[telling], np.arctanh(2 * y[telling] / x[telling] - 1)
@@ -103,11 +103,13 @@ def softmax_factor(s: Site, near: Near) -> Fitted:
     count = np.maximum(telling.sum(-1, keepdims=True), 1)
     x, logs = np.where(telling, x, 0), np.log(np.where(telling, p, 1))
     x, logs = (np.where(telling, a - a.sum(-1, keepdims=True) / count, 0) for a in (x, logs))
-    by = float((x * logs).sum() / (x * x).sum())
-    yield (
-        f"the scores are multiplied by {by:.5g} before the softmax",
-        softmax_over(_with(s, "h.{i}.attn.scores", s["h.{i}.attn.scores"] * by), -1),
-    )
+    before = s["h.{i}.attn.scores"]
+
+    def warmed(by: float) -> Array:
+        return softmax_over(_with(s, "h.{i}.attn.scores", before * by), -1)
+
+    by, made = rounded(float((x * logs).sum() / (x * x).sum()), warmed, near)
+    yield f"the scores are multiplied by {by:.5g} before the softmax", made
 
 
 def _with(s: Site, name: str, array: Array) -> Site:
@@ -142,6 +144,9 @@ def position_shift(s: Site, near: Near) -> Fitted:
     mine = s["mine"].reshape(-1, *s["mine"].shape[-2:])[0]
     T, n_ctx = len(mine), len(wpe)
     rows = np.arange(T) + s.run.held
+    if (mine == mine[0, 0]).all() and mine[0, 0] != 0:
+        made = np.broadcast_to(mine, s.clean.shape)
+        yield f"all rows hold {mine[0, 0]:g}: wte's padding is read for wpe", made
     last = np.abs(wpe - mine[-1]).max(-1)
     for at in np.flatnonzero(last <= 1e-6 * np.abs(wpe).max() + 0.0):
         by = int(rows[-1] - at)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt2np.dumps import AnyArray
-from gpt2np.golden.caches import contents, decoding_faults
-from gpt2np.golden.causes import find_causes, likeliest, step_causes
+from gpt2np.golden.caches import Fault, contents, contents_of, decode, decoding_faults
+from gpt2np.golden.causes import Candidates, find_causes, likeliest, step_causes
 from gpt2np.golden.faulty import Site
 from gpt2np.golden.measure import (
     HALF,
@@ -34,11 +34,13 @@ from gpt2np.golden.steps import (
     step_distance,
     step_tolerance,
 )
-from gpt2np.model import check_ids
 
+STEPS = 4  # of decoding, from the first wrong one on
+GROWN = 1e-3  # how far errors may grow there
 POOR = 3  # times the error of NumPy's own product is worth a remark, and so much at least
 TELLING = 5e-7
 FEW = 2  # different ids, of a greedy continuation that proves little
+FIRST_PASS = "none that is known of a cache; is the first pass right by itself? Check it alone"
 UNTOLD = "GELU's constants, epsilon, the order of sums"
 
 
@@ -230,7 +232,8 @@ class Judge:
             missing = _missing_columns(point, self.mine[point], self.reference.points[point])
             return [f"{missing} columns are missing"] if missing else [], ""
         if point in PAST:
-            return self._causes_in_the_cache(point, first), ""
+            causes = self._causes_in_the_cache(point, first)
+            return causes, "" if causes else FIRST_PASS
         if point in ("greedy", "greedy.logits"):
             return self._causes_of_decoding(first), ""
         site = self.site(point) if first.wrong_step else None
@@ -275,34 +278,67 @@ class Judge:
         pair = past and aligned(point, self.mine[point], past[PAST.index(point)])
         if not past or not pair:
             return []
-        faults = contents(point.removeprefix("past."), past, pair[0])
-        return likeliest(
-            (((cause, {point: partial(np.asarray, made)}) for cause, made in faults),),
-            lambda at, made: measure(at, pair[0], made).relative,
-            first.rtol,
+        which, mine = point.removeprefix("past."), pair[0]
+        placed: Candidates = (
+            (cause, {point: partial(np.asarray, made)})
+            for cause, made in contents(which, past, mine)
         )
+        limit = max(first.rtol, min(GROWN, measure(point, *pair).relative / 20))
+        return likeliest(
+            (placed, self._written_one_by_one(which, mine)),
+            lambda at, made: measure(at, mine, made).relative,
+            limit,
+        )
+
+    def _written_one_by_one(self, which: str, mine: AnyArray) -> Candidates:
+        """What is in the cache if the first pass is one of each token, with each fault."""
+        reference, config = self.reference, self.reference.config
+        params, ids = reference.params, reference.ids
+        if params is None or config is None or ids is None:
+            return
+
+        def compute(fault: Fault) -> AnyArray:
+            taken = ids[:, 1 : reference.held + 1]
+            return contents_of(which, decode(params, ids[:, :1], taken, fault)[1], fault, mine)
+
+        for cause, fault in decoding_faults(config.n_layer, 1).items():
+            yield cause, {f"past.{which}": partial(compute, fault)}
 
     def _causes_of_decoding(self, first: Row) -> list[str]:
-        reference = self.reference
+        """Decode again with each fault of a cache, as far as three steps behind the first error.
+
+        Errors of float32 grow from step to step, and with a fault faster.
+        """
+        reference, config = self.reference, self.reference.config
+        params, ids = reference.params, reference.ids
+        theirs, mine = reference.points.get("greedy.logits"), self.mine.get("greedy.logits")
         taken = self.mine.get("greedy", reference.points.get("greedy"))
-        mine = self.mine.get("greedy.logits")
-        params, config = reference.params, reference.config
-        if params is None or config is None or reference.ids is None or taken is None:
+        pair = aligned("logits", mine, theirs) if mine is not None and theirs is not None else None
+        if params is None or config is None or ids is None or taken is None or pair is None:
             return []
-        if mine is None:
+        B, N, _ = pair[1].shape
+        if taken.size != B * N or taken.dtype.kind not in "iu" or len(ids) != B:
             return []
-        taken = check_ids(config, taken.reshape(len(reference.ids), -1))
-
-        def distance(point: str, made: AnyArray) -> float:
-            pair = aligned(point, mine, made)
-            return measure(point, *pair).relative if pair else np.inf
-
-        faults = decoding_faults(params, reference.ids, taken)
-        return likeliest(
-            (((cause, {"greedy.logits": made}) for cause, made in faults),),
-            distance,
-            max(first.rtol, tolerance(self.level, "logits")),
+        if N == 0 or not 0 <= taken.min() <= taken.max() < config.vocab_size:
+            return []
+        wrong = [n for n in range(N) if self._apart(pair, n) > first.rtol]
+        steps = slice(0, (wrong[0] if wrong else N) + STEPS)
+        limit = max(first.rtol, min(GROWN, self._apart(pair, steps) / 20))
+        taken = taken.reshape(B, N)[:, steps].astype(np.intp)
+        faults = decoding_faults(config.n_layer, ids.shape[1])
+        candidates: Candidates = (
+            (cause, {first.point: partial(lambda f: decode(params, ids, taken, f)[0], fault)})
+            for cause, fault in faults.items()
         )
+        return likeliest(
+            (candidates,),
+            lambda point, made: measure("logits", pair[0][:, steps], made).relative,
+            limit,
+        )
+
+    @staticmethod
+    def _apart(pair: tuple[AnyArray, AnyArray], steps: int | slice) -> float:
+        return measure("logits", pair[0][:, steps], pair[1][:, steps]).relative
 
     # What else there is to say.
 

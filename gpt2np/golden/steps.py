@@ -23,7 +23,7 @@ from gpt2np.golden.faulty import (
 )
 from gpt2np.golden.measure import HIDDEN, PRECISIONS, TOLERANCE, Distance, aligned
 from gpt2np.golden.names import kind_and_block
-from gpt2np.layers import gelu, softmax
+from gpt2np.layers import ACTIVATIONS, softmax
 
 # The relative rounding error of one operation.
 ROUNDING = {"float64": 2**-53, "float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}
@@ -58,7 +58,7 @@ SOUND: dict[str, Callable[[Site], AnyArray]] = {
     "h.{i}.resid_mid":    added,
     "h.{i}.ln_2":         norm,
     "h.{i}.mlp.c_fc":     linear,
-    "h.{i}.mlp.act":      lambda s: gelu(s["h.{i}.mlp.c_fc"], s.config.activation_function),
+    "h.{i}.mlp.act":      lambda s: ACTIVATIONS[s.config.activation_function](s["h.{i}.mlp.c_fc"]),
     "h.{i}.mlp.c_proj":   linear,
     "h.{i}":              added,
     "ln_f":               norm,

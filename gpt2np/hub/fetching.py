@@ -19,9 +19,10 @@ from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from time import sleep, time
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpt2np.errors import DownloadError
+from gpt2np.files import lock_holder, rename, try_lock
 
 if TYPE_CHECKING:
     import requests
@@ -95,7 +96,7 @@ def fetch(
     part = target.with_name(f"{target.name}.part")
     with writing(part):
         _persist(url, lambda: _attempt(url, part, token, pinned, progress), part)
-        os.replace(part, target)
+        rename(part, target)
         _etag_note(part).unlink(missing_ok=True)
 
 
@@ -141,32 +142,14 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`; the system lets go of it when its holder ends, however it ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as file:
-        if not _try_lock(file):
-            _say(f"waiting for another process that holds {path}")
-            while not _try_lock(file):
+        held = try_lock(file.fileno())
+        if held is None:
+            _say(f"{path.parent} is on a file system without locks: fetch a model only once there")
+        elif not held:
+            _say(f"waiting for another process that holds {path}: {lock_holder(file.fileno())}")
+            while try_lock(file.fileno()) is False:
                 sleep(0.1)
         yield
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def _persist(url: str, attempt: Callable[[], T], part: Path | None = None) -> T:

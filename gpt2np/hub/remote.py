@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gpt2np.config import MODELS
 from gpt2np.errors import CheckpointError, DownloadError
-from gpt2np.files import write_text
+from gpt2np.files import rename, write_text
 from gpt2np.hub import fetching
 from gpt2np.hub.caches import (
     OPENAI,
@@ -127,11 +127,11 @@ def _assemble(folder: Path, key: str, fetch_all: Callable[[Path], None]) -> None
         if is_whole(folder):
             return
         if folder.exists():  # it lost a file: keep the others
-            os.replace(folder, partial / key)
+            rename(folder, partial / key)
         (partial / key).mkdir(exist_ok=True)
         fetch_all(partial / key)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(partial / key, folder)
+        rename(partial / key, folder)
 
 
 @contextmanager

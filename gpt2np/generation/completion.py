@@ -89,7 +89,7 @@ class Completion:
         tokenizer: Tokenizer | None,
         *,
         stop: Sequence[str],
-        eot: int | None,
+        ends: Sequence[int],
         rng: np.random.Generator,
     ) -> None:
         self.n_prompt = self.length = len(prompt)
@@ -100,7 +100,7 @@ class Completion:
         self._logprobs: list[float] = []
         self._pieces: list[str] = []
         self._tokenizer, self._text = tokenizer, TextStream(stop)
-        self._stop, self._eot = stop, eot
+        self._stop, self._ends = stop, frozenset(ends)
 
     @property
     def ids(self) -> Ids:
@@ -119,7 +119,7 @@ class Completion:
         self._ids[self.length] = token
         self.length += 1
         self._logprobs.append(logprob)
-        if token == self._eot:
+        if token in self._ends:
             self.finish_reason = "eot"
         elif not self.left:
             self.finish_reason = "length"
@@ -138,7 +138,7 @@ class Completion:
 
     def would_end(self, ids: Ids) -> bool:
         """Whether a sequence that begins with the same prompt has come to its end."""
-        if ids[-1] == self._eot:
+        if int(ids[-1]) in self._ends:
             return True
         if not self._stop or self._tokenizer is None:
             return False

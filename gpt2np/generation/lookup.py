@@ -17,11 +17,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpt2np.cache import KVCache
-from gpt2np.completion import Completion
-from gpt2np.layers import log_softmax
+from gpt2np.generation.completion import Completion
+from gpt2np.generation.predictor import Predictor
+from gpt2np.generation.settings import Settings
 from gpt2np.params import Array, Ids
-from gpt2np.reading import Reader
-from gpt2np.sampling import Sampling, accept
+from gpt2np.sampling import Sampling, accept, quiet_log_softmax
 
 NGRAMS = (3, 2)  # the tokens to look up: three; if they are nowhere, two
 SHORT = 7  # the length of a draft, unless the one before it was all true
@@ -75,24 +75,22 @@ class Credit:
 
 
 def continue_with_lookup(
-    reader: Reader,
-    sampling: Sampling,
+    predictor: Predictor,
+    settings: Settings,
     completion: Completion,
     cache: KVCache,
     logits: Array,  # [V], those that follow what the cache holds
-    *,
-    k: int,
 ) -> Iterator[str]:
-    """Complete one text, with drafts of up to `k` tokens; give the text of each new token."""
+    """Complete one text, with drafts of what `lookup` allows; give the text of each new token."""
     credit = Credit()
     guess, rows = completion.ids[:0], logits[None]
     while True:
         held = cache.length - len(guess)
         for j, row in enumerate(rows):
             if j < len(guess):
-                token, logprob = verify(sampling, completion, row, int(guess[j]))
+                token, logprob = verify(settings, completion, row, int(guess[j]))
             else:
-                token, logprob = sampling.pick(completion.ids, row, completion.rng)
+                token, logprob = settings.pick(completion.ids, row, completion.rng)
             yield completion.add(token, logprob)
             if completion.finish_reason or j == len(guess) or token != guess[j]:
                 break
@@ -100,11 +98,11 @@ def continue_with_lookup(
         if completion.finish_reason:
             return
         credit.settle(len(guess), j + 1)
-        reader.slide([completion.ids], cache)
+        predictor.slide([completion.ids], cache)
         room = min(completion.left - 1, cache.capacity - cache.length - 1)
-        most = min(k, credit.affords(), room)
+        most = min(settings.lookup or 0, credit.affords(), room)
         guess = draft(completion.ids, most) if most > 1 else guess[:0]  # one token cannot pay
-        rows = reader.read(np.append(completion.ids[-1:], guess)[None], cache)[0]
+        rows = predictor.after_each(np.append(completion.ids[-1:], guess)[None], cache)[0]
 
 
 def verify(
@@ -115,4 +113,4 @@ def verify(
     token = int(row.argmax())
     if sampling.temperature > 0:
         _, token = accept(guess, row, completion.rng)
-    return token, float(log_softmax(row)[token])
+    return token, float(quiet_log_softmax(row)[token])
