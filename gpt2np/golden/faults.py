@@ -44,6 +44,7 @@ from gpt2np.golden.faulty import (
     to_bfloat16,
     to_float16,
     tokens,
+    transposed_pattern,
     unmasked,
     without_last_block,
 )
@@ -208,9 +209,7 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
             lambda s: heads_unmoved(s.clean)
         ),
         "dropout is on, in the pattern: it is for training": dropped_pattern,
-        "the pattern is transposed": (
-            lambda s: (s["h.{i}.attn.pattern"].swapaxes(2, 3) @ s.keys(1)).swapaxes(1, 2)
-        ),
+        "the pattern is transposed":                          transposed_pattern,
         "the pattern is applied to k, not v": (
             lambda s: (s["h.{i}.attn.pattern"] @ s.keys()).swapaxes(1, 2)
         ),

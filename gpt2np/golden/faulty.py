@@ -342,6 +342,13 @@ def dropped_branch(s: Site, branch: str, onto: Array) -> Array:
     return made
 
 
+def transposed_pattern(s: Site) -> Array:  # [B, T, H, K]
+    if s.run.held:
+        raise KeyError("the queries of what is cached")
+    z: Array = (s["h.{i}.attn.pattern"].swapaxes(2, 3) @ s.keys(1)).swapaxes(1, 2)
+    return z
+
+
 def dropped_pattern(s: Site) -> Array:  # [B, T, H, K]
     """z of a pattern with dropout, which is solved for where there are no more keys than K."""
     pattern, values = s["h.{i}.attn.pattern"], s.keys(1)
