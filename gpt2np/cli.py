@@ -1,20 +1,25 @@
 """The command line, ``gpt2np``: which commands there are, and how each of them ends.
 
-Exit codes: 0 done; 2 an error, told in one line on standard error; 130 stopped by Ctrl-C; 141 the
-reader of the output went away (``gpt2np ... | head``), as the shell reports for any filter.
+Exit codes: 0 done; 2 an error, told in one line on standard error; 129, 130 and 143 stopped by a
+hangup, Ctrl-C or SIGTERM; 141 the reader of the output went away (``gpt2np ... | head``), as the
+shell reports for any filter.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
-import os
+import errno
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
 from gpt2np.errors import GPT2Error, escaped
+from gpt2np.files import WINDOWS
+from gpt2np.streams import say, standard_streams
 from gpt2np.version import __version__
 
 # Each is gpt2np/commands/<name>.py, which has add_arguments(parser) and run(args), and is imported
@@ -52,21 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     0
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    _set_up_streams()
     try:
-        try:
+        with standard_streams(), _ended_by_signals():
             _run(argv)
-        finally:
-            _flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         return 141
     except (GPT2Error, OSError, MemoryError) as error:
+        if WINDOWS and isinstance(error, OSError) and _is_closed_pipe(error):
+            return 141
         if "--debug" in argv:
             import traceback
 
-            traceback.print_exc()
+            say(traceback.format_exc().rstrip())
         else:
             complain(error)
         return 2
@@ -80,8 +84,40 @@ def complain(error: BaseException | str) -> None:
         text = f"not enough memory: {error}" if text else "not enough memory"
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
-    line = escaped(" ".join(text.splitlines()), None)
-    print(f"gpt2np: error: {line}", file=sys.stderr, flush=True)
+    elif isinstance(error, OSError) and error.errno == errno.EBADF:
+        text = "standard input or output, which is needed, is closed"
+    say(f"gpt2np: error: {escaped(' '.join(text.splitlines()), None)}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let what asks a process to end be an exception, so that nothing is left half done.
+
+    Only if that is what would have ended it: nohup has it ignore SIGHUP.
+    """
+
+    def end(number: int, frame: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    numbers = [
+        number
+        for name in ("SIGTERM", "SIGHUP")
+        if (number := getattr(signal, name, None)) is not None
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _is_closed_pipe(error: OSError) -> bool:
+    """Whether this is how Windows says that nobody reads the output any more."""
+    return error.errno == errno.EINVAL and error.filename is None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,29 +160,3 @@ def _run(argv: list[str]) -> None:
     else:
         parser.parse_args(argv)
         parser.print_help()
-
-
-def _set_up_streams() -> None:
-    """Let no character that was read or generated fail to be read or shown.
-
-    Files and pipes are UTF-8 whatever the locale, as all files are that gpt2np reads. A terminal
-    keeps its encoding, in which a character that it lacks becomes a question mark.
-    """
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            keep = stream.isatty() or "PYTHONIOENCODING" in os.environ
-            stream.reconfigure(encoding=None if keep else "utf-8", errors="replace")
-
-
-def _flush() -> None:
-    """Write what is buffered now, when a failure can still be told.
-
-    After one, the interpreter's own flush at exit would fail again: there it meets no one.
-    """
-    if sys.stdout is None:  # closed from the start
-        return
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from gpt2np.params import Array, Params
 from gpt2np.schema import BUFFERS, canonical_name, check_shapes
 
 END = 1 << 16  # bytes
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
 def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
     arrays, dropped, renamed = _rename(checkpoint)
     linear = _transpose_linear(arrays)
-    config = config or _config_of_shapes(arrays, linear, bool(dropped))
+    config = config or _config_of_shapes(arrays, linear, bool(dropped), checkpoint.config)
     _add_biases(arrays)
     if checkpoint.format == "llm.c":
         _unpad(arrays, config.vocab_size, dropped)
@@ -83,7 +83,7 @@ def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], d
             raise CheckpointError(
                 f"tensor {escaped(name)} is there twice, the second time as {escaped(raw)}"
             )
-        if checkpoint.dtypes[raw] not in FLOATS:
+        if array.dtype.kind != "f":
             raise CheckpointError(
                 f"tensor {escaped(raw)} holds {checkpoint.dtypes[raw]}, not weights"
             )
@@ -161,8 +161,10 @@ def _laid_out(name: str, array: Array, dtype: str) -> Array:
     return copy
 
 
-def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) -> Config:
-    """Read the sizes off the tensors where there is no config.json.
+def _config_of_shapes(
+    arrays: Mapping[str, Array], linear: bool, masks: bool, known: Mapping[str, Any]
+) -> Config:
+    """Read the sizes off the tensors where there is no config.json; `known` tells of the rest.
 
     Only the number of heads leaves no trace in the shapes, and only the four published widths
     make it known. Matrices as [out, in] with masks and a head of its own are minGPT's.
@@ -172,11 +174,13 @@ def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) ->
         F = arrays["h.0.mlp.c_fc.weight"].shape[1]
     except (KeyError, ValueError, IndexError):
         raise CheckpointError("these are not the tensors of a GPT-2") from None
-    heads = {preset.n_embd: preset.n_head for preset in PRESETS.values()}.get(D)
+    heads = known.get("n_head", {p.n_embd: p.n_head for p in PRESETS.values()}.get(D))
+    activation = known.get("activation_function")
     untied = "lm_head.weight" in arrays and not _same(
         arrays["lm_head.weight"], arrays["wte.weight"]
     )
-    if heads is None or (linear and not (masks and untied)):
+    told = activation is not None or "activation_function" not in known
+    if heads is None or not told or (linear and not activation and not (masks and untied)):
         what = "how many heads there are" if heads is None else "which GELU the model has"
         raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
     layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
@@ -187,5 +191,6 @@ def _config_of_shapes(arrays: Mapping[str, Array], linear: bool, masks: bool) ->
         n_head=heads,
         n_layer=len(layers),
         n_inner=F,
+        activation_function=activation or "gelu_new",
         tie_word_embeddings=not untied,
     )

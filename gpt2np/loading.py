@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +17,10 @@ from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
+from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
@@ -25,7 +28,7 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model(Immutable):
+class Model(Immutable, Shown):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -154,12 +157,15 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes.
+        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
+        leave the file as it is for as long as the model is in use. One that is written over in
+        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
+        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
     CheckpointError
-        There is no such model, or its files cannot be used.
+        There is no such model, or its files cannot be used, or they changed meanwhile.
     DownloadError
         It could not be fetched.
 
@@ -215,15 +221,36 @@ def inspect(
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
-    folder = checkpoint.files[0].parent
+    folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(folder, fitted.params.config)
-    return Opened(name, checkpoint, fitted, tokenizer, Beside.read(folder))
+    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
+    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
+    after = _states(folder)
+    for file in checkpoint.files:
+        if before.get(file.name, after.get(file.name)) != after.get(file.name):
+            raise CheckpointError(f"{file} changed while it was read: try again when it is written")
+    return Opened(name, checkpoint, fitted, tokenizer, beside)
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """The size of each file in a folder that may be listed, and when it was last written."""
+    states = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        states = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
+
+
+def _says_all(checkpoint: Checkpoint) -> bool:
+    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
+    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
 
 
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
+    if _says_all(checkpoint):
+        return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):
         return _nano_gpt_config(metadata["model_args"])
@@ -239,7 +266,7 @@ def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
         if file.is_file():
             values = read_json(file)
             try:
-                return Config.from_dict(values)
+                return Config.from_dict({**checkpoint.config, **values})
             except CheckpointError as error:
                 raise CheckpointError(f"{file}: {error}") from None
     return None
@@ -251,8 +278,10 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _tokenizer(folder: Path, config: Config) -> Tokenizer | None:
-    """The tokenizer beside the weights, else GPT-2's own if the vocabulary has its size."""
+def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
+    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
+    if checkpoint.tokenizer is not None:
+        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
     if any((folder / name).is_file() for name in TOKENIZER_FILES):
         return Tokenizer.from_files(folder)
     return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None

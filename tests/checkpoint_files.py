@@ -6,6 +6,7 @@ import pickle
 import struct
 import zipfile
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -258,3 +259,115 @@ def llmc_state(seed=0, **sizes):
     random = np.random.RandomState(seed)
     shapes = llmc_shapes(**sizes)
     return {key: random.randn(*shape).astype(np.float32) for key, shape in shapes.items()}
+
+
+# NumPy's .npy and .npz.
+
+
+def npy_bytes(array, header=None):
+    """What np.save writes, or the same with another header."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    if header is None:
+        return buffer.getvalue()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + array.tobytes("A")
+
+
+def npz_bytes(members, compress=zipfile.ZIP_STORED):
+    """`members` maps the name, with its .npy, to bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compress) as archive:
+        for member, data in members.items():
+            archive.writestr(member, data)
+    return buffer.getvalue()
+
+
+# MessagePack, and Flax's arrays in it.
+
+
+def packed(value):
+    """A value as flax.serialization.msgpack_serialize packs it; an array becomes an extension."""
+    size = len(value) if isinstance(value, str | bytes | dict | list) else 0
+    match value:
+        case np.ndarray():
+            out = extension(1, packed([list(value.shape), value.dtype.name, value.tobytes()]))
+        case None | bool():
+            out = {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
+        case int():
+            out = b"\xd3" + struct.pack(">q", value) if abs(value) > 31 else struct.pack("b", value)
+        case float():
+            out = b"\xcb" + struct.pack(">d", value)
+        case str():
+            out = (bytes([0xA0 | size]) if size < 32 else b"\xd9" + bytes([size])) + value.encode()
+        case bytes():
+            out = b"\xc6" + struct.pack(">I", size) + value
+        case dict():
+            out = bytes([0x80 | size]) if size < 16 else b"\xde" + struct.pack(">H", size)
+            out += b"".join(packed(key) + packed(item) for key, item in value.items())
+        case list():
+            out = b"\xdc" + struct.pack(">H", size) + b"".join(map(packed, value))
+    return out
+
+
+def extension(code, data):
+    return b"\xc9" + struct.pack(">Ib", len(data), code) + data
+
+
+# GGUF.
+
+
+class Typed(NamedTuple):
+    """A number of the header with the type that it is written in."""
+
+    kind: int
+    value: object
+
+
+def gguf_text(s):
+    data = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def gguf_value(value):
+    """Type and value: numbers are uint32 or float32 unless they are Typed."""
+    if isinstance(value, Typed):
+        form = {0: "B", 4: "I", 6: "f", 7: "?", 10: "Q", 12: "d"}.get(value.kind, "I")
+        return struct.pack("<I", value.kind) + struct.pack("<" + form, value.value)
+    if isinstance(value, str | bytes):
+        return struct.pack("<I", 8) + gguf_text(value)
+    if isinstance(value, list):
+        parts = [gguf_value(item) for item in value]
+        kind = parts[0][:4] if parts else struct.pack("<I", 8)
+        return (
+            struct.pack("<I", 9)
+            + kind
+            + struct.pack("<Q", len(value))
+            + b"".join(part[4:] for part in parts)
+        )
+    return gguf_value(Typed(6 if isinstance(value, float) else 4, value))
+
+
+class Place(NamedTuple):
+    """A tensor of GGUF: its sizes innermost first, its type, where it begins, its bytes."""
+
+    sizes: tuple[int, ...]
+    kind: int
+    data: bytes
+    offset: int | None = None
+
+
+def gguf_bytes(fields, tensors, *, version=3, counts=None, alignment=32):
+    out = b"GGUF" + struct.pack("<I", version)
+    out += struct.pack("<QQ", *(counts or (len(tensors), len(fields))))
+    for key, value in fields.items():
+        out += gguf_text(key) + gguf_value(value)
+    body = b""
+    for key, place in tensors.items():
+        body += bytes(-len(body) % alignment)
+        offset = len(body) if place.offset is None else place.offset
+        out += gguf_text(key) + struct.pack(
+            f"<I{len(place.sizes)}Q", len(place.sizes), *place.sizes
+        )
+        out += struct.pack("<IQ", place.kind, offset)
+        body += place.data
+    return out + bytes(-len(out) % alignment) + body

@@ -1,10 +1,20 @@
 """Fixtures that more than one test module uses."""
 
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
 import pytest
 
 from gpt2np import Params
 from gpt2np.cli import main
 from gpt2np.config import PRESETS
+
+collect_ignore_glob = ["*/make.py"]  # what made files that tests read, with packages of its own
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +39,32 @@ def run(capsys):
         return code, out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    """Build a "wheel", an "editable" or an "sdist" of this tree: the file."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: nothing can be built")
+
+    def build(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        code = f"from hatchling.build import build_{kind} as build; build({str(folder)!r})"
+        root = Path(__file__).parents[1]
+        subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True)
+        return next(folder.iterdir())
+
+    return build
+
+
+@pytest.fixture(scope="session", params=["wheel", "editable"])
+def python(request, build, tmp_path_factory):
+    """The Python of an environment with gpt2np, and with what is installed here behind it."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, symlinks=os.name != "nt")
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    found = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
+    site = Path(found.stdout.strip())
+    zipfile.ZipFile(build(request.param)).extractall(site)
+    (site / "zz_behind.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return python

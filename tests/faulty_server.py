@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import PurePosixPath
@@ -256,6 +256,24 @@ def without_length(handler: Handler, file: File) -> None:
     """End the body by hanging up, as HTTP/1.0 does."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + file.body)
     handler.close_connection = True
+
+
+def endless(status: int, *, told: bool = True) -> Fault:
+    """Go on after the file's end for as long as anybody reads."""
+
+    def fault(handler: Handler, file: File) -> None:
+        size, start = len(file.body), handler.start(file)
+        head = [f"HTTP/1.0 {status} OK", *(f"{k}: {v}" for k, v in file.headers.items())]
+        if told and status == 206:
+            head.append(f"Content-Range: bytes {start}-{size - 1}/{size}")
+        elif told:
+            head.append(f"x-linked-size: {size}\r\nx-repo-commit: {'0' * 40}")
+        handler.wfile.write("\r\n".join([*head, "", ""]).encode() + file.body[start:])
+        with suppress(ConnectionError):
+            while True:
+                handler.wfile.write(bytes(100_000))
+
+    return fault
 
 
 def compressed(handler: Handler, file: File) -> None:

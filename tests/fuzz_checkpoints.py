@@ -21,19 +21,26 @@ from pathlib import Path
 
 import numpy as np
 from checkpoint_files import (
+    Place,
+    Typed,
     block,
     bundle_entry,
     bundle_header,
     crc32c,
     dict_of,
+    extension,
     field,
+    gguf_bytes,
     llmc_header,
     llmc_order,
     llmc_state,
     masked,
     name,
+    npy_bytes,
+    npz_bytes,
     number,
     numbers,
+    packed,
     safetensors_bytes,
     storage,
     stream,
@@ -479,6 +486,260 @@ def make_llmc(rng):
     return {"gpt2_124M.bin": data}, rng.choice(["", "gpt2_124M.bin"])
 
 
+# NumPy's files: a header of text in front of numbers, and zip archives of such.
+
+NPY_HEADERS = [
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+    "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2)}",
+    "{'shape': (6L,), 'fortran_order': False, 'descr': '<f4'}",
+    "{'descr': '|O', 'fortran_order': False, 'shape': (6,), }",
+    "{'descr': '>f4', 'fortran_order': False, 'shape': (6,), }",
+    "{'descr': '<U4', 'fortran_order': False, 'shape': (2,), }",
+    "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (-6,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (__import__('os').abort(),), }",
+    "(" * 3000,
+    "",
+]
+NUMBERS = np.arange(6, dtype="<f4")
+
+
+def make_npy_array(rng):
+    if rng.random() < 0.5:
+        header = rng.choice(NPY_HEADERS).encode()
+        return npy_bytes(NUMBERS, spoil(header, rng) if rng.random() < 0.5 else header)
+    array = rng.choice([NUMBERS, NUMBERS.reshape(2, 3), NUMBERS.astype("<f2"), NUMBERS > 2])
+    return npy_bytes(array) if rng.random() < 0.5 else spoil(npy_bytes(array), rng)
+
+
+def make_npy(rng):
+    files = {f"{key}.npy": npy_bytes(NUMBERS) for key in ("wte.weight", "wpe.weight")}
+    files |= {"h.0.ln_1.weight.npy": make_npy_array(rng)}
+    return files, rng.choice(["", "", "", "wte.weight.npy"])
+
+
+def make_npz(rng):
+    compress = rng.choice([0, 8])  # stored or deflated
+    members = {f"{key}.npy": npy_bytes(NUMBERS) for key in ("wte", "model/h0/attn/c_attn/w")}
+    kind = rng.random()
+    if kind < 0.5:
+        members["b.npy"] = make_npy_array(rng)
+        data = npz_bytes(members, compress)
+    elif kind < 0.6:
+        members[rng.choice(["config.json", "../x.npy", "x" * 300, "\n.npy"])] = b"{}"
+        data = npz_bytes(members, compress)
+    else:
+        data = npz_bytes(members, compress)
+        at = data.index(b"PK\1\2")
+        data = data[:at] + spoil(data[at:], rng) if rng.random() < 0.5 else spoil(data, rng)
+    return {"model.npz": data}, rng.choice(["", "model.npz"])
+
+
+# MessagePack: a tree whose leaves are arrays.
+
+PARTS = {"0": NUMBERS[:4], "1": NUMBERS[4:]}
+CHUNKED = {"__msgpack_chunked_array__": True, "shape": {"0": 2, "1": 3}, "chunks": PARTS}
+LAYER = {"kernel": NUMBERS.reshape(3, 2), "bias": NUMBERS[:3]}
+TREE = {"transformer": {"wte": {"embedding": CHUNKED}, "h": {"0": {"attn": {"c_attn": LAYER}}}}}
+ODD_LEAVES = [
+    None,
+    True,
+    -1,
+    2.5,
+    "text",
+    b"bytes",
+    [],
+    {},
+    {1: 2},
+    NUMBERS.astype("<f2"),
+    np.array(1, np.float32),
+    {"__msgpack_chunked_array__": True},
+    CHUNKED | {"shape": {"0": 1 << 62}},
+    CHUNKED | {"chunks": {"1": NUMBERS}},
+    CHUNKED | {"chunks": {"0": NUMBERS.reshape(2, 3)}},
+    CHUNKED | {"chunks": {}},
+]
+ODD_PACKED = [
+    extension(1, packed([[1 << 40, 1 << 40], "float32", b""])),
+    extension(1, packed([[6], "object", bytes(24)])),
+    extension(1, packed([[6], "float32", bytes(23)])),
+    extension(1, packed([[-6], "float32", bytes(24)])),
+    extension(1, packed([6, "float32", bytes(24)])),
+    extension(1, b""),
+    extension(2, packed([1.0, 2.0])),
+    extension(77, b"x"),
+    b"\x91" * 300,
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\xc1",
+    b"\xa4\xff\xff\xff\xff",
+]
+
+
+def spoil_tree(tree, rng):
+    """The same with one leaf or key somewhere inside changed."""
+    if not isinstance(tree, dict) or not tree or rng.random() < 0.1:
+        return rng.choice(ODD_LEAVES)
+    at = rng.choice(list(tree))
+    return {key: spoil_tree(value, rng) if key == at else value for key, value in tree.items()}
+
+
+def make_flax(rng):
+    kind = rng.random()
+    if kind < 0.4:
+        data = packed(spoil_tree(TREE, rng))
+    elif kind < 0.6:
+        data = packed({"params": TREE, "x": "MARK"}).replace(b"\xa4MARK", rng.choice(ODD_PACKED))
+    else:
+        data = spoil(packed(TREE), rng)
+    return {"flax_model.msgpack": data}, rng.choice(["", "flax_model.msgpack"])
+
+
+# GGUF: typed values, then tensors of many types.
+
+GGUF_FIELDS = {
+    "general.architecture": "gpt2",
+    "general.alignment": 32,
+    "gpt2.block_count": 1,
+    "gpt2.attention.layer_norm_epsilon": 1e-5,
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.tokens": ["a", "b", "ab", "<|endoftext|>"],
+    "tokenizer.ggml.token_type": [1, 1, 1, 3],
+    "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.eos_token_id": 3,
+}
+GGUF_TENSORS = {
+    "token_embd.weight": Place((2, 4), 0, bytes(32)),
+    "half": Place((3,), 1, bytes(6)),
+    "brain": Place((2, 2), 30, bytes(8)),
+    "double": Place((), 28, bytes(8)),
+    "q4_0": Place((32, 2), 2, bytes(range(36))),
+    "q4_1": Place((32,), 3, bytes(range(20))),
+    "q5_0": Place((64,), 6, bytes(range(44))),
+    "q5_1": Place((32,), 7, bytes(range(24))),
+    "q8_0": Place((32, 1), 8, bytes(range(34))),
+}
+ODD_FIELDS = [
+    None,
+    "",
+    "llama",
+    b"\xff\xfe",
+    0,
+    1 << 31,
+    -0.0,
+    [],
+    ["x"] * 40,
+    [[1]],
+    ["a", "a"],
+    [1.5],
+    Typed(13, 0),
+    Typed(9, 1),
+    Typed(7, 1),
+    Typed(10, 1 << 63),
+]
+ODD_PLACES = [
+    Place((32,), 14, bytes(210)),
+    Place((32,), 99, bytes(32)),
+    Place((33,), 2, bytes(18)),
+    Place((1 << 40, 1 << 40), 0, b""),
+    Place((2,) * 9, 0, b""),
+    Place((1 << 63,), 0, b""),
+    Place((4,), 0, bytes(16), 0),
+    Place((4,), 0, bytes(16), 1),
+    Place((4,), 0, bytes(16), (1 << 64) - 32),
+    Place((0, 4), 0, b""),
+    Place((0,), 8, b""),
+    Place((), 2, bytes(18)),
+]
+
+
+def make_gguf(rng):
+    fields, tensors = dict(GGUF_FIELDS), dict(GGUF_TENSORS)
+    kind = rng.random()
+    if kind < 0.5:
+        if rng.random() < 0.7:
+            value = rng.choice(ODD_FIELDS)
+            key = rng.choice([*fields, "split.count", "gpt2.context_length", "x" * 300])
+            fields.pop(key, None)
+            fields |= {} if value is None else {key: value}
+        if rng.random() < 0.7:
+            tensors[rng.choice([*tensors, "\n", ""])] = rng.choice(ODD_PLACES)
+        some = rng.choice(EXTREMES)
+        data = gguf_bytes(
+            fields,
+            tensors,
+            version=rng.choice([2, 3, 3, 3, 3, 1, 4, 3 << 24]),
+            counts=rng.choice([None] * 6 + [(some, len(fields)), (len(tensors), some)]),
+        )
+    else:
+        data = spoil(gguf_bytes(fields, tensors), rng)
+    return {"model.gguf": data}, rng.choice(["", "model.gguf"])
+
+
+# Other families' names, with tensors that do not fit together.
+
+FAMILY_NAMES = [
+    [
+        "wte/embedding",
+        "wpe/embedding",
+        "h/0/attn/c_attn/kernel",
+        "h/0/ln_1/scale",
+        "lm_head/kernel",
+    ],
+    ["token_embd.weight", "blk.0.attn_qkv.weight", "output.weight", "output_norm.bias"],
+    [
+        "tok_emb.weight",
+        "trf_blocks.0.ff.layers.0.weight",
+        "trf_blocks.0.att.W_query.weight",
+        "trf_blocks.0.att.W_key.weight",
+        "trf_blocks.0.att.W_value.weight",
+        "trf_blocks.0.att.W_key.bias",
+        "trf_blocks.0.norm1.scale",
+        "trf_blocks.0.norm1.weight",
+    ],
+    [
+        "embed.W_E",
+        "blocks.0.ln1.w",
+        "blocks.0.attn.W_Q",
+        "blocks.0.attn.W_K",
+        "blocks.0.attn.W_V",
+        "blocks.0.attn.W_O",
+        "blocks.0.attn.b_Q",
+        "unembed.W_U",
+        "unembed.b_U",
+    ],
+    [
+        "tok_emb.weight",
+        "pos_emb",
+        "blocks.0.attn.query.weight",
+        "blocks.0.attn.key.weight",
+        "blocks.0.attn.value.weight",
+        "blocks.0.attn.value.bias",
+        "head.weight",
+    ],
+]
+FAMILY_SHAPES = [(4,), (2, 4), (4, 2), (4, 4), (2, 4, 2), (1, 4, 4), (), (0,), (0, 4), (2, 2, 2, 2)]
+
+
+def make_families(rng):
+    names = [*rng.choice(FAMILY_NAMES)]
+    if rng.random() < 0.3:
+        names += rng.choice(FAMILY_NAMES)
+    prefix = rng.choice(["", "", "module.", "_orig_mod.", "x", "transformer/"])
+    same = rng.choice(FAMILY_SHAPES)
+    header, body = {}, b""
+    for key in dict.fromkeys(names):
+        if rng.random() < 0.1:
+            continue
+        shape = rng.choice(FAMILY_SHAPES) if rng.random() < 0.2 else same
+        size = 4 * int(np.prod(shape))
+        header[prefix + key] = tensor_entry(shape, len(body), len(body) + size)
+        body += bytes([rng.choice([0, 0, 1])] * size)
+    return {"model.safetensors": safetensors_bytes(header, body)}, ""
+
+
 MAGICS = [
     b"\x89HDF\r\n\x1a\n",
     b"GGUF",
@@ -503,7 +764,7 @@ MAGICS = [
 
 def make_anything(rng):
     """Bytes of no format, and of all formats at once."""
-    makers = (make_safetensors, make_pytorch_zip, make_pytorch_legacy, make_tensorflow, make_llmc)
+    makers = [maker for maker in MAKERS.values() if maker is not make_anything]
     kind = rng.random()
     if kind < 0.4:
         data = rng.choice(MAGICS) + rng.randbytes(rng.choice([0, 1, 7, 40, 600]))
@@ -523,6 +784,11 @@ MAKERS = {
     "legacy": make_pytorch_legacy,
     "tensorflow": make_tensorflow,
     "llm.c": make_llmc,
+    "npy": make_npy,
+    "npz": make_npz,
+    "flax": make_flax,
+    "gguf": make_gguf,
+    "families": make_families,
     "anything": make_anything,
 }
 
@@ -545,12 +811,12 @@ def try_one(folder, files, to_open, verify):
     assert checkpoint.tensors.keys() == checkpoint.dtypes.keys()
     assert all(file.resolve().parent == folder.resolve() for file in checkpoint.files)
     held = sum(array.nbytes for array in checkpoint.tensors.values())
-    assert held <= 8 * size, f"{held} bytes of tensors from {size}"
+    assert held <= 8 * size + (1 << 16), f"{held} bytes of tensors from {size}"
     for array in checkpoint.tensors.values():
         array.tobytes()  # every byte can be reached
         assert not array.flags.writeable
         assert array.flags.aligned
-    json.dumps(checkpoint.metadata)
+    json.dumps([checkpoint.metadata, checkpoint.config, checkpoint.tokenizer])
     return "opened", seconds
 
 

@@ -1,5 +1,6 @@
 """Finding the file to open, and saying what a file is that cannot be."""
 
+import errno
 import gzip
 import io
 import json
@@ -49,6 +50,7 @@ def write_tensorflow(folder):
         (["adapter.safetensors"], "safetensors"),
         (["run-9.pth", "config.json", "notes.txt"], "torch"),
         (["weights.bin", "training_args.bin", "optimizer.pt", "scheduler.pt"], "torch"),
+        (["weights.bin", "scores.npz", "flax_model.msgpack", "model.gguf"], "torch"),
     ],
 )
 def test_the_usual_file_of_a_folder_is_found(tmp_path, files, found):
@@ -114,12 +116,12 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548118
     [  # the dots stand for brackets
         (b"", "is empty: download it again"),
         (b"\x89HDF\r\n\x1a\n" + bytes(90), "is an HDF5 file .*tf_model.h5.*: use the"),
-        (b"\x81\xabtransformer\x84\xa1h\x8c", "is a MessagePack file .*flax_model.*: use"),
+        (b"\x81\xabtransformer\x84\xa1h\x8c", "is MessagePack .as Flax writes.*, cut"),
         (b"\x08\x07\x12\x07pytorch\x1a\x06" + bytes(20), "is an ONNX file: use the model's"),
-        (b"GGUF\3\0\0\0" + bytes(20), "is a GGUF file .llama.cpp.: use the model's"),
+        (b"GGUF\3\0\0\0" + bytes(20), "is a GGUF of the architecture None: gpt2np"),
         (b"lmgg" + bytes(20), "is a GGML file .llama.cpp.: use the model's"),
         (b"\x1c\0\0\0TFL3" + bytes(20), "is a TensorFlow Lite file: use the model's"),
-        (npy(), r"is a NumPy .npy array, not a checkpoint: use the model's"),
+        (npy(), "is a NumPy .npy array, one tensor: give its folder"),
         (pickle.dumps({"a": 1}), "is a plain pickle, not a checkpoint of torch.save: use"),
         (pickle.dumps({"a": 1}, 2), "is a plain pickle, not a checkpoint of torch.save"),
         (b"\n<!DOCTYPE html>\n<html>", "is an HTML page, not a checkpoint: download the file"),
@@ -128,7 +130,6 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548118
         (LFS, "is a git-LFS pointer, not the file it stands for: run `git lfs pull`, or"),
         (gzip.compress(b"x"), "is a gzip archive: unpack it first"),
         (tar_of(TORCH), "is a tar archive: unpack it first"),
-        (zip_of(**{"a.npy": npy(), "b.npy": npy()}), "is a NumPy .npz archive: use the model's"),
         (zip_of(**{"config.json": b"{}", "model.weights.h5": b""}), "is a zip archive, but not"),
         (zip_of(), "is of an unknown format"),
         (b'{"n_layer": 12}', "is JSON but no index of a sharded checkpoint"),
@@ -147,7 +148,9 @@ def test_a_file_of_another_kind_is_named(tmp_path, data, message):
     assert str(error.value).isprintable()
 
 
-@pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack", "model.onnx", "a.gguf"])
+@pytest.mark.parametrize(
+    "name", ["tf_model.h5", "flax_model.msgpack", "model.onnx", "a.gguf", "a.npz", "model.tflite"]
+)
 def test_a_folder_of_only_such_files(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(90))
     with pytest.raises(CheckpointError, match=f"{name} is an HDF5 file"):
@@ -178,6 +181,30 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
     for path in (tmp_path / "pipe", "/dev/zero", "/dev/null"):
         with pytest.raises(CheckpointError, match="is not a regular file"):
             open_checkpoint(path)
+
+
+@pytest.mark.parametrize("code", [errno.ENODEV, errno.ENOSYS])
+def test_a_file_system_that_maps_nothing(tmp_path, monkeypatch, code):
+    """As some network drives and Python in a browser: the file is read."""
+    write_safetensors(tmp_path / "model.safetensors")
+    [mapped] = open_checkpoint(tmp_path).tensors.values()
+
+    def fail(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(np, "memmap", fail)
+    [read] = open_checkpoint(tmp_path).tensors.values()
+    assert np.array_equal(read, mapped)
+    assert read.dtype == mapped.dtype
+    assert not read.flags.writeable
+
+
+def test_a_file_larger_than_32_bits_can_map(tmp_path, monkeypatch):
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.truncate(1 << 31)  # a hole: it takes no room
+    monkeypatch.setattr(sys, "maxsize", (1 << 31) - 1)
+    with pytest.raises(CheckpointError, match="too large for a Python of 32 bits"):
+        open_checkpoint(tmp_path)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")

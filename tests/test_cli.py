@@ -1,5 +1,6 @@
 """The command line: what it prints, against the library's own answers, and how it ends."""
 
+import errno
 import io
 import json
 import os
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 from models import saved_model
 
 import gpt2np
-from gpt2np import Generation, generation
+from gpt2np import Generation, cli, generation
 from gpt2np.cli import COMMANDS, main
-from gpt2np.commands import download, generate
+from gpt2np.commands import download, generate, tokenize
 from gpt2np.tokenizer import Tokenizer
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as on POSIX")
@@ -106,6 +107,12 @@ def test_imports_only_what_it_needs(folder, command, unneeded):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_user_that_is_not_there(run):
+    code, out, err = run("info", "~nosuchuser/model")
+    assert (code, out) == (2, "")
+    assert one_line(err, "'~nosuchuser/model': there is no such file or folder")
 
 
 # generate
@@ -598,6 +605,79 @@ def test_error_after_some_text(run, folder, monkeypatch):
     code, out, err = run("generate", "a", "-m", folder)
     assert (code, out) == (2, "ab\n")
     assert one_line(err, "no more")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.csv"),
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.tsv"),
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.table"),
+        (["golden", "record", "-m", "FOLDER", "--ids", "1,2", "--new", "1"], "o.npz"),
+        (["golden", "record", "-m", "FOLDER", "--ids", "1,2", "--new", "1"], "o.safetensors"),
+        (["explain", "--text", "To be", "--html"], "o.html"),
+    ],
+)
+def test_a_command_replaces_its_own_output_alone(run, folder, tmp_path, argv, name):
+    argv = [folder if word == "FOLDER" else word for word in argv]
+    out = tmp_path / name
+    for _ in "ab":
+        assert run(*argv, str(out))[0] == 0
+    whole = out.read_bytes()
+    for foreign in (b"mine", whole[:4] + b"mine", b"\0" * 2000):
+        out.write_bytes(foreign)
+        code, stdout, err = run(*argv, str(out))
+        assert (code, stdout) == (2, "")
+        assert one_line(err, re.escape(str(out)) + r" is there already, and not as .*--force")
+        assert out.read_bytes() == foreign
+    assert run(*argv, str(out), "--force")[0] == 0
+    assert out.read_bytes() == whole
+
+
+def test_a_closed_pipe_as_windows_tells_of_it(run, monkeypatch):
+    """Python says EINVAL there; of a file that cannot be, it says so with its name."""
+    monkeypatch.setattr(cli, "WINDOWS", True)
+    for error, code in (
+        (OSError(errno.EINVAL, "Invalid argument"), 141),
+        (OSError(errno.EINVAL, "Invalid argument", "a?b"), 2),
+        (OSError(errno.ENOSPC, "No space left on device"), 2),
+    ):
+        monkeypatch.setattr(tokenize, "run", raising(error))
+        assert run("tokenize", "x")[0] == code
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("newline", ["\r\n", None])
+def test_lines_end_alike_on_every_system(monkeypatch, newline):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline=newline)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert (
+        main(["tokenize", "--decode", *map(str, TOKENIZER.encode("caf\u00e9\r\n\U0001f600"))]) == 0
+    )
+    assert stdout.buffer.getvalue() == "caf\u00e9\r\n\U0001f600\n".encode()
+
+
+@pytest.mark.parametrize("problem", ["full", "closed by its reader"])
+@needs_posix
+def test_messages_that_nobody_gets_fail_nothing(folder, problem):
+    if problem == "full":
+        stderr = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, stderr = os.pipe()
+        os.close(reader)
+    command = [sys.executable, "-m", "gpt2np", "score", "-m", folder, "--text", "a", "--format"]
+    done = subprocess.run(
+        [*command, "csv"], stdout=subprocess.PIPE, stderr=stderr, check=False, timeout=60
+    )
+    os.close(stderr)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b'"file","line","index"')
 
 
 @pytest.mark.parametrize(

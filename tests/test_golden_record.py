@@ -92,7 +92,7 @@ def test_refuses_a_pass_of_nothing(model, split):
 
 
 def test_refuses_what_cannot_be_recorded(model):
-    with pytest.raises(InputError, match="no activation has a name like 'attn'"):
+    with pytest.raises(InputError, match="'attn' matches no activation"):
         record(model, IDS, points="attn")
     with pytest.raises(TokenizerError, match="the model has no tokenizer"):
         record(model, "a text")

@@ -45,7 +45,7 @@ INDEX = json.dumps(
         }
     }
 ).encode()
-KEPT = fetching.CHUNK  # of the 70,000 bytes that come before a cut
+KEPT = 70_000  # all that come before a cut
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -730,7 +730,7 @@ def storage_etag(storage):
 def test_a_download_is_resumed_by_the_next_process(servers, part):
     _, storage = servers
     storage.fail("model.safetensors", fs.cut(70_000), *[fs.hang_up] * 4)
-    with pytest.raises(DownloadError, match=r"\(65,536 bytes are kept for the next") as error:
+    with pytest.raises(DownloadError, match=r"\(70,000 bytes are kept for the next") as error:
         hub.resolve(REPO)
     assert "the connection was cut, 5 times in a row" in one_line(error)
     assert part.read_bytes() == WEIGHTS[:KEPT]
@@ -1009,6 +1009,49 @@ def test_a_silent_server(servers, monkeypatch):
     servers[0].fail("config.json", *[fs.silent(0.3)] * 5)
     with pytest.raises(DownloadError, match="the server went silent, 5 times"):
         hub.download(REPO)
+
+
+def test_a_server_that_trickles(servers, openai, monkeypatch, part):
+    """Bytes come often enough for each read, but the file would take days."""
+    monkeypatch.setattr(fetching, "PERIOD", 0.2)
+    monkeypatch.setattr(fetching, "RATE", 1_000_000)
+    servers[1].fail("model.safetensors", *[fs.trickle(2_000, 0.02)] * 5)
+    with pytest.raises(DownloadError, match="less than 1,000,000 bytes a second, 5 times in a row"):
+        hub.resolve(REPO)
+    assert 0 < part.stat().st_size < len(WEIGHTS)
+
+
+@pytest.mark.parametrize("status", [200, 206])
+def test_a_server_that_goes_on_after_the_declared_length(servers, openai, part, status):
+    _, storage = servers
+    endless = fs.endless(status)
+    storage.fail("model.safetensors", *[fs.cut(70_000)] * (status == 206), endless)
+    assert contents(hub.resolve(REPO)) == FILES  # what was declared came, and has its digest
+    openai.fail("vocab.bpe", *[fs.cut(70_000)] * (status == 206), endless)
+    folder = Path(os.environ["GPT2NP_HOME"]) / "partial" / "openai--124M"
+    with pytest.raises(DownloadError, match=r"went on after the [\d,]+ bytes that the file has"):
+        hub.download("124M", origin="openai")  # without a digest, who knows
+    assert not (folder / "vocab.bpe.part").exists()
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 10_000_000
+
+
+def test_an_answer_of_unknown_length_does_not_fill_the_disk(servers, monkeypatch, part):
+    monkeypatch.setattr(fetching, "UNTOLD", 500_000)
+    servers[0].files[f"/{REPO}/resolve/{COMMIT}/model.safetensors"].headers.pop("x-linked-size")
+    servers[1].fail("model.safetensors", fs.endless(200, told=False))
+    with pytest.raises(DownloadError, match="wrong content"):
+        hub.resolve(REPO)
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("note", [b"\xff\xfe", b"", b'"un\nclosed', b"x" * 10_000])
+def test_a_damaged_etag_is_thrown_away(servers, part, note):
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WEIGHTS[:KEPT])
+    part.with_name(f"{part.name}.etag").write_bytes(note)
+    assert contents(hub.resolve(REPO)) == FILES
+    assert servers[1].seen[0].headers["range"] == f"bytes={KEPT}-"
+    assert "if-range" not in servers[1].seen[0].headers
 
 
 def test_tls_that_fails(servers, monkeypatch):

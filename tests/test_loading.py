@@ -1,6 +1,7 @@
 """load(): each writer's files give the logits that Hugging Face's model has with those weights."""
 
 import json
+import os
 import pickle
 import re
 import struct
@@ -16,7 +17,18 @@ from models import random_params
 from safetensors.numpy import load_file, save_file
 from shared import SHARED, needs_shared
 
-from gpt2np import CheckpointError, Config, InputError, KVCache, Model, Params, forward, load
+from gpt2np import (
+    CheckpointError,
+    Config,
+    InputError,
+    KVCache,
+    Model,
+    Params,
+    forward,
+    load,
+    loading,
+    save,
+)
 from gpt2np.assets_path import assets
 from gpt2np.config import ACTIVATIONS
 from gpt2np.loading import inspect
@@ -574,3 +586,21 @@ def test_a_tokenizer_beside_the_weights(folder):
     tokenizer = load(folder).tokenizer
     assert tokenizer.n_vocab == 256 + 10 + 1
     assert tokenizer.decode(tokenizer.encode("the theatre")) == "the theatre"
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "touched"])
+def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, change):
+    file = Path(save(Model(random_params(CONFIG)), tmp_path)) / "model.safetensors"
+    real = loading.fit
+
+    def fit(*args):
+        size, written = file.stat().st_size, file.stat().st_mtime_ns
+        if change == "touched":
+            os.utime(file, ns=(written + 1_000_000_000, written + 1_000_000_000))
+        else:
+            os.truncate(file, size + (1 if change == "longer" else -1))
+        return real(*args)
+
+    monkeypatch.setattr(loading, "fit", fit)
+    with pytest.raises(CheckpointError, match=r"model.safetensors changed while it was read: try"):
+        load(tmp_path)

@@ -4,14 +4,8 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
-import venv
-import zipfile
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
 
 # All of it is right, down to the type of each value.
 RIGHT = """
@@ -74,24 +68,6 @@ model.config.n_layers
 KVCache(model)
 Trace(3)
 """.strip().splitlines()
-
-
-@pytest.fixture(scope="module", params=["wheel", "editable"])
-def python(request, tmp_path_factory):
-    """The Python of an environment with gpt2np, and with what is installed here behind it."""
-    pytest.importorskip("hatchling", reason="hatchling is not installed: nothing can be built")
-    folder = tmp_path_factory.mktemp(request.param)
-    build = f"from hatchling.build import build_{request.param} as build; build({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
-    venv.create(folder / "venv", symlinks=os.name != "nt")
-    python = folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    found = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
-    site = Path(found.stdout.strip())
-    (wheel,) = folder.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(site)
-    (site / "zz_behind.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return python
 
 
 def mypy(python, file):

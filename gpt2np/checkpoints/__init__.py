@@ -5,13 +5,25 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from gpt2np.checkpoints import foreign, llmc, pytorch, safetensors, sharded, tf_bundle
+from gpt2np.checkpoints import (
+    families,
+    flax,
+    foreign,
+    gguf,
+    llmc,
+    npy,
+    npz,
+    pytorch,
+    safetensors,
+    sharded,
+    tf_bundle,
+)
 from gpt2np.checkpoints.base import Checkpoint, map_file, sibling
 from gpt2np.errors import CheckpointError
 
 __all__ = ["Checkpoint", "is_there", "open_checkpoint"]
 
-FORMATS: tuple[ModuleType, ...] = (llmc, tf_bundle, pytorch, safetensors)
+FORMATS: tuple[ModuleType, ...] = (llmc, tf_bundle, npz, pytorch, safetensors, flax, gguf)
 
 # The file to open in a folder, the first that is there.
 USUAL = (
@@ -22,10 +34,13 @@ USUAL = (
     "checkpoint",
     "model.ckpt.index",
     "ckpt.pt",
+    "flax_model.msgpack",
+    "flax_model.msgpack.index.json",
 )
 
 # Else the only file of these kinds, those beside it that Trainer writes left out.
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".index")
+LATER_SUFFIXES = (".npz", ".msgpack", ".gguf")
 NOT_WEIGHTS = {
     "training_args.bin",
     "optimizer.pt",
@@ -36,7 +51,7 @@ NOT_WEIGHTS = {
 }
 
 # These are looked for last, only to say why they are not read.
-UNREADABLE = (".h5", ".msgpack", ".onnx", ".gguf")
+UNREADABLE = (".h5", ".onnx", ".tflite")
 
 
 def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Checkpoint:
@@ -75,13 +90,15 @@ def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Ch
     if "\0" in str(path):
         raise CheckpointError(f"{str(path)!r} is not a possible path")
     try:
-        return _open_file(_find(path), verify=verify)
+        return families.translated(_open_file(_find(path), verify=verify))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _open_file(path: Path, *, verify: bool, shard: bool = False) -> Checkpoint:
     """Read one file by the format that recognises it; a shard must not lead to more files."""
+    if path.is_dir():
+        return npy.read_folder(path)
     data = map_file(path)
     for form in FORMATS:
         if form.recognises(data):
@@ -121,11 +138,13 @@ def _find_in_folder(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     files = sorted(file for file in folder.iterdir() if file.name not in NOT_WEIGHTS)
-    for suffixes in (SUFFIXES, UNREADABLE):
+    for suffixes in (SUFFIXES, LATER_SUFFIXES, UNREADABLE):
         found = [file for file in files if file.suffix in suffixes and file.is_file()]
         if len(found) == 1:
             return found[0]
         if found:
             names = ", ".join(file.name for file in found[:5])
             raise CheckpointError(f"{folder} holds {len(found)} checkpoints ({names}): name one")
+        if suffixes is LATER_SUFFIXES and npy.files_in(folder):
+            return folder
     raise CheckpointError(f"{folder} holds no checkpoint: looked for {', '.join(USUAL)}")

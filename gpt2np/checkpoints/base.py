@@ -1,9 +1,11 @@
 """What the readers of every format share: the result, mapped files and checked views."""
 
+import errno
 import json
 import math
 import mmap
 import stat
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,12 +45,15 @@ class Checkpoint:
 
     Attributes
     ----------
-    format : "safetensors", "pytorch", "tensorflow" or "llm.c".
+    format : "safetensors", "pytorch", "tensorflow", "llm.c", "npz", "npy", "flax" or "gguf".
     files : the files that were read, the index first where there is one.
     tensors : name -> read-only array, in the order of the file; views of the mapped file
         wherever the bytes allow. float16 stays float16; bfloat16 has become float32.
     dtypes : name -> element type as stored ("float32", "bfloat16", ...).
     metadata : what the files say about the model beside the tensors.
+    config : hyperparameters that the file itself tells, under the names of config.json.
+    tokenizer : the contents of the tokenizer.json that the file itself amounts to, if any.
+    family : whose names and layout the tensors had, if they were turned into Hugging Face's.
     """
 
     format: str
@@ -56,6 +61,9 @@ class Checkpoint:
     tensors: Mapping[str, Array]
     dtypes: Mapping[str, str]
     metadata: dict[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] | None = None
+    family: str = ""
 
 
 def map_file(path: Path) -> Bytes:
@@ -65,7 +73,16 @@ def map_file(path: Path) -> Bytes:
         raise CheckpointError(f"{path} is not a regular file")
     if status.st_size == 0:
         raise CheckpointError(f"{path} is empty: download it again")
-    return np.asarray(np.memmap(path, np.uint8, mode="r"))
+    if status.st_size > sys.maxsize:
+        raise CheckpointError(f"{path} is too large for a Python of 32 bits: use one of 64")
+    try:
+        return np.asarray(np.memmap(path, np.uint8, mode="r"))
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.ENOSYS):
+            raise
+    data = np.fromfile(path, np.uint8)  # on some network drives, and in browsers, nothing is mapped
+    data.flags.writeable = False
+    return data
 
 
 def check_shape(shape: Sequence[object], where: str) -> tuple[int, ...]:

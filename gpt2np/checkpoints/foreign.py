@@ -6,18 +6,18 @@ from gpt2np.checkpoints.base import Bytes
 from gpt2np.errors import CheckpointError
 
 _USE = "use the model's model.safetensors or pytorch_model.bin instead"
+_FOLDER = "give its folder, if that has one for each tensor"
 _UNPACK = "unpack it first"
 _AGAIN = "download the file itself"
 
 # (where the mark stands, the mark, what the file is, what to do)
 MARKS = [
     (0,   b"\x89HDF\r\n\x1a\n",        "an HDF5 file (as Keras writes: tf_model.h5)", _USE),
-    (0,   b"GGUF",                     "a GGUF file (llama.cpp)",                     _USE),
     (0,   b"lmgg",                     "a GGML file (llama.cpp)",                     _USE),
     (0,   b"fmgg",                     "a GGML file (llama.cpp)",                     _USE),
     (0,   b"tjgg",                     "a GGML file (llama.cpp)",                     _USE),
     (4,   b"TFL3",                     "a TensorFlow Lite file",                      _USE),
-    (0,   b"\x93NUMPY",                "a NumPy .npy array, not a checkpoint",        _USE),
+    (0,   b"\x93NUMPY",                "a NumPy .npy array, one tensor",              _FOLDER),
     (0,   b"version https://git-lfs",  "a git-LFS pointer, not the file it stands for",
                                        "run `git lfs pull`, or " + _AGAIN),
     (0,   b"<!doctype html",           "an HTML page, not a checkpoint",              _AGAIN),
@@ -46,9 +46,6 @@ def identify(data: Bytes) -> tuple[str, str] | None:
     # A protobuf that begins with ir_version and goes on with opset, producer or graph.
     if head[:1] == b"\x08" and 0 < head[1] < 32 and head[2] in (0x12, 0x1A, 0x22, 0x3A):
         return "an ONNX file", _USE
-    # MessagePack: a small map whose first key is a short string.
-    if 0x81 <= head[0] <= 0x8F and 0xA1 <= head[1] <= 0xBF and head[2:6].isalpha():
-        return "a MessagePack file (as Flax writes: flax_model.msgpack)", _USE
     return None
 
 
@@ -60,5 +57,6 @@ def refuse(path: Path, data: Bytes) -> CheckpointError:
     begin = data[:8].tobytes()
     return CheckpointError(
         f"{path} is of an unknown format (it begins with {begin!r}): read are safetensors, "
-        "torch.save files, OpenAI's TensorFlow checkpoints and llm.c's .bin"
+        "torch.save files, OpenAI's TensorFlow checkpoints, llm.c's .bin, GGUF, Flax's msgpack "
+        "and NumPy's .npz"
     )

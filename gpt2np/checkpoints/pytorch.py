@@ -165,10 +165,9 @@ def _read_zip(path: Path, data: Bytes, verify: bool) -> tuple[Any, Spans]:
     entries = zip_entries(path, data)
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1 or roots[0].count("/") != 1:
-        numpy = bool(entries) and all(name.endswith(".npy") for name in entries)
-        kind = "a NumPy .npz archive" if numpy else "a zip archive, but not one of torch.save"
         raise CheckpointError(
-            f"{path} is {kind}: use the model's model.safetensors or pytorch_model.bin instead"
+            f"{path} is a zip archive, but not one of torch.save: use the model's "
+            "model.safetensors or pytorch_model.bin instead"
         )
     members = {n.removeprefix(roots[0]): e for n, e in entries.items() if n.startswith(roots[0])}
     for name, entry in members.items():

@@ -53,7 +53,10 @@ class Stream:
         size = self.data[self.position : self.position + MAX_LINE].tobytes().find(b"\n")
         if size < 0:
             raise CheckpointError(f"it has a line of more than {MAX_LINE} bytes")
-        return self.read(size + 1)
+        line = self.read(size + 1)
+        if b"\\" in line:  # pickletools would warn of what it does not mean
+            raise CheckpointError("it has a line with a backslash, which no name has")
+        return line
 
 
 class Machine:

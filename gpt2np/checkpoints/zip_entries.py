@@ -18,12 +18,15 @@ LOCAL = struct.Struct("<4s22xHH")  # in front of a member: the lengths of name a
 
 
 class Entry(NamedTuple):
-    """A member: its bytes' span, their checksum, and whether they are neither packed nor locked."""
+    """A member: its bytes' span, and what they are."""
 
     start: int
     stop: int
     crc32: int
-    stored: bool
+    stored: bool  # that is, neither packed nor encrypted
+    method: int  # by which it is packed
+    encrypted: bool
+    size: int  # when unpacked
 
 
 def zip_entries(path: Path, data: Bytes) -> dict[str, Entry]:
@@ -55,8 +58,9 @@ def _entry(info: zipfile.ZipInfo, data: Bytes) -> Entry:
     encoding = "utf-8" if info.flag_bits & 0x800 else "cp437"
     if signature != b"PK\3\4" or name.decode(encoding) != info.orig_filename or stop > len(data):
         raise zipfile.BadZipFile("a member is not where it should be")
-    plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1
-    return Entry(start, stop, info.CRC, plain and info.compress_size == info.file_size)
+    method, size, encrypted = info.compress_type, info.file_size, bool(info.flag_bits & 1)
+    stored = method == zipfile.ZIP_STORED and not encrypted and size == info.compress_size
+    return Entry(start, stop, info.CRC, stored, method, encrypted, size)
 
 
 class _File(io.FileIO):

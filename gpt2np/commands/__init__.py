@@ -11,10 +11,12 @@ from pathlib import Path
 
 from gpt2np import files
 from gpt2np.assets_path import assets
+from gpt2np.checkpoints import is_there
 from gpt2np.errors import GPT2Error, escaped
 from gpt2np.files import as_text
 from gpt2np.loading import TINY, Model, load
 from gpt2np.saving import model_files
+from gpt2np.streams import say
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +41,8 @@ def load_model(args: argparse.Namespace) -> Model:
     """Load the model that the options name, and name it on standard error."""
     model = load(args.model, dtype=args.dtype)
     millions = model.params.n_params / 1e6
-    print(
-        f"gpt2np: {escaped(str(model.source), None)} ({millions:.1f}M parameters, {args.dtype})",
-        file=sys.stderr,
-        flush=True,
-    )
+    source = escaped(str(model.source), None)
+    say(f"gpt2np: {source} ({millions:.1f}M parameters, {args.dtype})")
     return model
 
 
@@ -88,7 +87,7 @@ def _files_of(source: str | None) -> list[Path]:
     path = Path(os.path.expanduser(source))
     if path.is_dir():
         return [path]
-    if path.exists() or Path(f"{path}.index").is_file():  # TensorFlow's model.ckpt is no file
+    if is_there(path):
         return [path, *(path.parent / name for name in model_files(path.parent))]
     from gpt2np import hub  # only names need it
 
@@ -105,11 +104,9 @@ def tell_of_special_tokens(model: Model, texts: Iterable[str]) -> None:
     encode = model.tokenizer.encode
     spelt = sum("<" in text and encode(text) != encode(text, special=True) for text in texts)
     if spelt:
-        print(
+        say(
             f"gpt2np: {spelt} of the texts spell a special token, which is read as plain text: "
-            "--special lets it mean itself",
-            file=sys.stderr,
-            flush=True,
+            "--special lets it mean itself"
         )
 
 

@@ -28,6 +28,7 @@ from gpt2np.files import rename
 from gpt2np.generation import Generation
 from gpt2np.loading import Model
 from gpt2np.params import Array, Ids
+from gpt2np.streams import say
 
 BATCH = 8  # prompts of a file that are continued at a time: a weight is read once for them all
 
@@ -93,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--interactive",
         action="store_true",
-        help="ask for prompts; Ctrl-C stops a text, Ctrl-D leaves",
+        help="ask for prompts; Ctrl-C stops a text, Ctrl-D (on Windows Ctrl-Z and Enter) leaves",
     )
     parser.add_argument(
         "--no-echo",
@@ -192,11 +193,9 @@ def _telling_of_slides(model: Model, settings: dict[str, Any]) -> Iterator[dict[
         yield settings | {"processors": [watch]}
     finally:
         if longest > n_ctx:
-            print(
+            say(
                 f"gpt2np: beyond the context of {n_ctx} tokens, each token follows from the "
-                f"last {n_ctx // 2} to {n_ctx} alone",
-                file=sys.stderr,
-                flush=True,
+                f"last {n_ctx // 2} to {n_ctx} alone"
             )
 
 

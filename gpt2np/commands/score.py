@@ -34,6 +34,7 @@ from gpt2np.errors import InputError
 from gpt2np.files import lock_holder, replacing, try_lock
 from gpt2np.loading import Model
 from gpt2np.scoring import Score
+from gpt2np.streams import say, takes_colours
 
 FORMATS = ("table", "csv", "tsv", "jsonl")
 _OWN = {  # how an output begins
@@ -190,7 +191,7 @@ def run(args: argparse.Namespace) -> None:
             if bar:
                 bar.update()
     in_table = args.format == "table" and not args.output
-    print(f"{total} (window {window}, stride {stride})", file=None if in_table else sys.stderr)
+    (print if in_table else say)(f"{total} (window {window}, stride {stride})")
 
 
 def _format(args: argparse.Namespace) -> str:
@@ -314,8 +315,8 @@ def _output(args: argparse.Namespace) -> Iterator[TextIO]:
                 stream.truncate(0)
             try:
                 yield stream
-            except KeyboardInterrupt:
-                print(f"gpt2np: stopped: --resume goes on with {args.output}", file=sys.stderr)
+            except (KeyboardInterrupt, SystemExit):  # by Ctrl-C or SIGTERM
+                say(f"gpt2np: stopped: --resume goes on with {args.output}")
                 raise
     else:
         with replacing(args.output) as file, io.TextIOWrapper(file, "utf-8", newline="") as stream:
@@ -377,7 +378,7 @@ def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
             map(_number, score.entropy),
         ]
     else:
-        words = score.words(correction=unit == "word")
+        words = score.words(boundary="whitespace" if unit == "word" else None)
         values = [
             [word.start for word in words],
             [word.end for word in words],
@@ -433,7 +434,7 @@ def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
 
 def _table(document: Document, score: Score, unit: str, *, heading: bool, terminal: bool) -> str:
     """Show a text on a terminal, coloured by surprisal and cut to its width, or as plain text."""
-    colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    colour = terminal and takes_colours(sys.stdout)
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     lines = []
     if heading:
@@ -451,7 +452,7 @@ def _table(document: Document, score: Score, unit: str, *, heading: bool, termin
         lines.append(f"{'bits':>7}  word")
         shown = [
             (word.surprisal, f"{word.surprisal:7.2f}  ", _printable(word.text))
-            for word in score.words(correction=unit == "word")
+            for word in score.words(boundary="whitespace" if unit == "word" else None)
         ]
     for bits, numbers, whole in shown:
         name = _cut(whole, columns - len(numbers))

@@ -25,8 +25,9 @@ from gpt2np.golden.steps import Widened
 from gpt2np.loading import Model
 from gpt2np.model import check_ids
 from gpt2np.params import Ids, Params
+from gpt2np.recorder import Trace
 from gpt2np.schema import canonical_name, tensors
-from gpt2np.trace import POINTS, Trace
+from gpt2np.trace import POINTS
 
 
 class Reference:

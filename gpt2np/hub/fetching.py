@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, TypeVar
 
 from gpt2np.errors import DownloadError
 from gpt2np.files import lock_holder, rename, try_lock
+from gpt2np.streams import say
 
 if TYPE_CHECKING:
     import requests
@@ -32,7 +33,12 @@ TRIES = 5  # in a row, without a step forward
 STEP = 1 << 20  # bytes gained that count as a step forward
 FIRST_WAIT = 0.5  # seconds; doubled at each try
 LONGEST_WAIT = 60.0  # also for a server that asks for more
-CHUNK = 1 << 16  # bytes read at a time, and so the most that a cut can cost
+CHUNK = 1 << 16  # bytes read at a time at most
+RATE = 1000  # bytes a second that a server must send ...
+PERIOD = 60.0  # ... over so many seconds
+UNTOLD = 8 << 30  # the most bytes of a file whose length is not told: GPT-2 XL's has 6.4 billion
+
+_STRONG = re.compile(r'"[!-~]*"')  # an ETag that may stand in If-Range
 
 T = TypeVar("T")
 
@@ -178,8 +184,8 @@ def _attempt(url: str, part: Path, token: str | None, pinned: str | None, progre
     """Bring `part` to its full length and check it, going on from what is there."""
     start = _size(part)
     headers = {"Range": f"bytes={start}-"} if start else {}
-    if start and _etag_note(part).exists():
-        headers["If-Range"] = _etag_note(part).read_text(encoding="ascii")
+    if start and (etag := _noted_etag(part)):
+        headers["If-Range"] = etag
     with _answer(url, token, headers) as response:
         status, content_range = response.status_code, response.headers.get("Content-Range", "")
         length, digests = _expected(response, pinned)
@@ -195,8 +201,15 @@ def _attempt(url: str, part: Path, token: str | None, pinned: str | None, progre
             )
         if status == 200:  # the whole file, asked for or not
             start = 0
+        went_on = False
         if status != 416:  # 416: there is nothing beyond what `part` has
-            _write(url, response, part, start=start, length=length, progress=progress)
+            went_on = _write(url, response, part, start=start, length=length, progress=progress)
+    if went_on and not digests:
+        part.unlink()
+        raise DownloadError(
+            f"{shown(url)}: the server went on after the {length or UNTOLD:,} bytes that the file "
+            "has; check HF_ENDPOINT and the proxy"
+        )
     _verify(url, part, length, digests, resumed=start > 0)
 
 
@@ -348,16 +361,18 @@ def _write(
     start: int,
     length: int | None,
     progress: bool,
-) -> None:
-    """Write the body into `part` from `start` on, and to the disk."""
+) -> bool:
+    """Write the body into `part` from `start` on, and to the disk; whether it went on beyond its
+    length."""
     from tqdm import tqdm
 
-    chunks = response.iter_content(CHUNK)
-    first: bytes = next(chunks, b"")
+    pieces = _pieces(response)
+    first = next(pieces, b"")
     if start == 0 and first[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(
         (b"<!doctype", b"<html")
     ):
         raise _web_page(url)
+    left = (UNTOLD if length is None else length) - start
     with (
         open(part, "ab" if start else "wb") as file,
         tqdm(
@@ -371,11 +386,41 @@ def _write(
     ):
         if start == 0:  # noted after the old content went, lest it pass for the new one's
             _note_etag(part, response.headers.get("ETag", ""))
-        for chunk in itertools.chain([first], chunks):
-            file.write(chunk)
-            bar.update(len(chunk))
+        for piece in itertools.chain([first], pieces):
+            file.write(piece[:left])
+            bar.update(len(piece[:left]))
+            left -= len(piece)
+            if left < 0:
+                break
         file.flush()
         os.fsync(file.fileno())
+    return left < 0
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """Give the body as it comes, and up if hardly anything does."""
+    # urllib3's, which requests itself turns into its own where it reads
+    from requests.exceptions import BaseHTTPError, ConnectionError  # type: ignore[attr-defined]
+
+    # What there is, without waiting for more: so a server that trickles is noticed.
+    read = getattr(response.raw, "read1", response.raw.read)  # before urllib3 2: as good as it gets
+    began, got = monotonic(), 0
+    while True:
+        try:
+            piece: bytes = read(CHUNK)
+        except BaseHTTPError as error:
+            raise ConnectionError(error) from error
+        if not piece:
+            return
+        yield piece
+        got += len(piece)
+        if monotonic() - began >= PERIOD:
+            if got < RATE * PERIOD:
+                raise _PassingError(
+                    f"the server sends less than {RATE:,} bytes a second",
+                    "try again later: it goes on from there",
+                )
+            began, got = monotonic(), 0
 
 
 def _verify(url: str, part: Path, length: int | None, digests: list[str], resumed: bool) -> None:
@@ -419,10 +464,20 @@ def _etag_note(part: Path) -> Path:
 
 
 def _note_etag(part: Path, etag: str) -> None:
-    if re.fullmatch(r'"[!-~]*"', etag):  # only a strong one may stand in If-Range
+    if _STRONG.fullmatch(etag):
         _etag_note(part).write_text(etag, encoding="ascii")
     else:
         _etag_note(part).unlink(missing_ok=True)
+
+
+def _noted_etag(part: Path) -> str | None:
+    """Give the ETag that was noted; a note that is none is thrown away."""
+    with suppress(FileNotFoundError, ValueError):
+        etag = _etag_note(part).read_text(encoding="ascii")
+        if _STRONG.fullmatch(etag):
+            return etag
+    _etag_note(part).unlink(missing_ok=True)
+    return None
 
 
 def _size(path: Path | None) -> int:
@@ -435,4 +490,4 @@ def shown(url: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"gpt2np: {text}", file=sys.stderr)
+    say(f"gpt2np: {text}")

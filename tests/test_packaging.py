@@ -1,0 +1,62 @@
+"""What is built: the wheel, the sdist and an editable install; what they hold and what they do."""
+
+import os
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import gpt2np
+
+ROOT = Path(gpt2np.__file__).parents[1]
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "pyproject.toml").is_file(), reason="gpt2np is installed: there is no source tree"
+)
+
+
+def files_of(*folders):
+    return {
+        path.relative_to(ROOT).as_posix()
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_the_package_and_its_assets(build):
+    wheel = zipfile.ZipFile(build("wheel"))
+    names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assets = {"assets/vocab.bpe", "assets/README.md", "assets/tutorial.ipynb"} | files_of(
+        "assets/tiny-shakespeare"
+    )
+    assert "gpt2np/py.typed" in names
+    assert names == files_of("gpt2np") | {f"gpt2np/{name}" for name in assets}
+    (licence,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+    text = wheel.read(licence).decode()
+    assert "vocab.bpe" in text
+    assert "Software Copyright (c) 2019 OpenAI" in text
+
+
+def test_the_sdist_holds_all_that_its_tests_need(build):
+    with tarfile.open(build("sdist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    own = {"README.md", "LICENSE", "pyproject.toml"}
+    assert names >= files_of("gpt2np", "tests", "assets") | own
+
+
+def test_the_metadata_passes_twine(build):
+    check = pytest.importorskip("twine.commands.check", reason="twine is not installed")
+    assert not check.check([str(build("wheel")), str(build("sdist"))], strict=True)
+
+
+def test_it_works_outside_of_its_tree_and_without_a_network(python, tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HOME": str(tmp_path)}
+    command = [python, "-m", "gpt2np", "generate", "ROMEO:", "--seed", "1", "-n", "5"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    expected = gpt2np.generate(gpt2np.load(), "ROMEO:", seed=1, max_new_tokens=5).text
+    assert done.stdout.startswith("ROMEO:" + expected)
