@@ -21,14 +21,15 @@ if TYPE_CHECKING:
         InputError,
         TokenizerError,
     )
+    from gpt2np.explorer import explain
     from gpt2np.generation import Generation, generate, stream
     from gpt2np.loading import Model, load
     from gpt2np.model import forward
     from gpt2np.params import Params
+    from gpt2np.recorder import Trace
     from gpt2np.saving import save
     from gpt2np.scoring import Score, perplexity, score
     from gpt2np.tokenizer import Tokenizer
-    from gpt2np.trace import Trace
 
 __all__ = [
     "CheckpointError",
@@ -46,6 +47,7 @@ __all__ = [
     "TokenizerError",
     "Trace",
     "__version__",
+    "explain",
     "forward",
     "generate",
     "load",
@@ -60,6 +62,7 @@ _MODULES = {
     "config":     ("Config",),
     "errors":     ("CheckpointError", "ContextError", "DownloadError", "GPT2Error", "InputError",
                    "TokenizerError"),
+    "explorer":   ("explain",),
     "generation": ("Generation", "generate", "stream"),
     "loading":    ("Model", "load"),
     "model":      ("forward",),
@@ -67,7 +70,7 @@ _MODULES = {
     "saving":     ("save",),
     "scoring":    ("Score", "perplexity", "score"),
     "tokenizer":  ("Tokenizer",),
-    "trace":      ("Trace",),
+    "recorder":   ("Trace",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

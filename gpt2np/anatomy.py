@@ -7,7 +7,6 @@ of gpt2np that computes it. Parameters are not written down here: they are count
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 import re
@@ -16,13 +15,26 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpt2np.config import Config
 from gpt2np.errors import InputError
 from gpt2np.schema import TABLE, sizes
 
+# The code that is cited, and where its lines can be read.
 OPENAI = "openai/gpt-2 @ 9b63575"
+HUGGING_FACE = "transformers @ 71c6f69"
+CONFIGURATION = "openai-community/gpt2 @ 607a30d"
+_LINES = {
+    OPENAI: "https://github.com/openai/gpt-2/blob/9b63575ef42771a015060c964af2c3da4cf7c8ab/",
+    HUGGING_FACE: "https://github.com/huggingface/transformers/blob/71c6f699ac9b/"
+    "src/transformers/models/gpt2/",
+}
+_CONFIGURATION_URL = (
+    "https://huggingface.co/openai-community/gpt2/blob/607a30d783dfa663caf39e06633721c8d4cfcd7e/"
+    "config.json"
+)
+
 PAPER = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
 ATTENTION_PAPER = "Vaswani et al. 2017, Attention Is All You Need, arXiv:1706.03762"
 LAYER_NORM_PAPER = "Ba et al. 2016, Layer Normalization, arXiv:1607.06450"
@@ -34,6 +46,33 @@ DROPOUT_PAPER = (
     "Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from Overfitting"
 )
 TOP_P_PAPER = "Holtzman et al. 2020, The Curious Case of Neural Text Degeneration, arXiv:1904.09751"
+
+
+class Source(NamedTuple):
+    """Where something can be read: a text, and an address where there is one."""
+
+    text: str
+    url: str = ""
+
+
+def cited(repository: str, lines: str) -> list[Source]:
+    """Give each of the places that a component names in a repository.
+
+    >>> for source in cited(OPENAI, "src/model.py 28-38 norm, 126 block"):
+    ...     print(source.text, source.url[-20:])
+    openai/gpt-2 @ 9b63575, src/model.py 28-38, norm src/model.py#L28-L38
+    openai/gpt-2 @ 9b63575, src/model.py 126, block ab/src/model.py#L126
+    """
+    file, _, places = lines.partition(" ")
+    if not places:  # a name without lines, or nothing
+        return [Source(f"{repository}, {file}")] if file else []
+    sources = []
+    for place in places.split(", "):
+        span, _, name = place.partition(" ")
+        anchor = "-".join(f"L{line}" for line in span.split("-"))
+        url = f"{_LINES[repository]}{file}#{anchor}"
+        sources.append(Source(f"{repository}, {file} {span}, {name}", url))
+    return sources
 
 
 @dataclass(frozen=True)
@@ -49,14 +88,18 @@ class Component:
         Shapes, in the symbols of the shape alphabet.
     formula, latex : str
         What it computes, for a terminal and for a page.
-    flops : str
-        Floating-point operations of one instance, as an expression in the symbols: 2 for a
-        multiplication and an addition; "" where there is next to nothing to compute.
     explanation : str
-    openai, huggingface, paper : str
-        Where OpenAI's code, Hugging Face's and the literature have it.
+    openai, huggingface : str
+        Where OpenAI's code and Hugging Face's have it: a file, then lines and what they are in.
+    paper : str
+        Where the literature has it.
+    settings : str
+        What of GPT-2's published configuration it follows.
     function : str
         Ours, as module:function.
+    flops : str
+        Floating-point operations of one instance, as a sum of products in the symbols: 2 for a
+        multiplication and an addition; "" where there is next to nothing to compute.
     per_layer : int
         How many there are in each block; 0 for what stands outside of the blocks.
     tensors : str
@@ -72,21 +115,25 @@ class Component:
     formula: str
     latex: str
     explanation: str
-    openai: str
-    huggingface: str
-    paper: str
     function: str
+    openai: str = ""
+    huggingface: str = ""
+    paper: str = ""
+    settings: str = ""
     flops: str = ""
     per_layer: int = 0
     tensors: str = ""
     also: tuple[str, ...] = ()
 
     @property
-    def sources(self) -> list[str]:
+    def sources(self) -> list[Source]:
         """Where else it can be read."""
-        openai = f"{OPENAI}, {self.openai}" if self.openai else ""
-        huggingface = f"transformers, {self.huggingface}" if self.huggingface else ""
-        return [source for source in (openai, huggingface, self.paper) if source]
+        return [
+            *cited(OPENAI, self.openai),
+            *cited(HUGGING_FACE, self.huggingface),
+            *([Source(self.settings, _CONFIGURATION_URL)] if self.settings else []),
+            *([Source(self.paper)] if self.paper else []),
+        ]
 
     @property
     def code(self) -> str:
@@ -111,339 +158,401 @@ class Component:
 
 COMPONENTS = (
     Component(
-        "tokenizer",
-        "byte-level BPE",
-        "text",
-        "ids [B, T]",
-        "ids = merge(pieces(bytes(text)))",
-        r"\mathrm{ids} = \mathrm{merge}(\mathrm{pieces}(\mathrm{bytes}(\text{text})))",
-        "Text is cut into words, numbers, punctuation and white space, and each piece is spelt "
-        "in bytes, so nothing is ever unknown. Then neighbouring tokens of a piece are joined by "
-        "a fixed list of 50,000 merges, the earliest in the list first. The vocabulary is the 256 "
-        "bytes, one token for each merge, and <|endoftext|>. Nothing of it is learned by the "
-        "network.",
-        "src/encoder.py lines 53-101, Encoder.bpe and encode",
-        "GPT2Tokenizer",
-        BPE_PAPER,
-        "gpt2np.tokenizer:Tokenizer.encode",
+        name="tokenizer",
+        title="byte-level BPE",
+        takes="text",
+        gives="ids [B, T]",
+        formula="ids = merge(pieces(bytes(text)))",
+        latex=r"\mathrm{ids} = \mathrm{merge}(\mathrm{pieces}(\mathrm{bytes}(\text{text})))",
+        explanation=(
+            "Text is cut into words, numbers, punctuation and white space, and each piece is "
+            "spelt in bytes, so nothing is ever unknown. Then neighbouring tokens of a piece are "
+            "joined by a fixed list of 50,000 merges, the earliest in the list first. The "
+            "vocabulary is the 256 bytes, one token for each merge, and <|endoftext|>. Nothing of "
+            "it is learned by the network."
+        ),
+        openai="src/encoder.py 53-101 Encoder.bpe and encode",
+        huggingface="GPT2Tokenizer",
+        paper=BPE_PAPER,
+        function="gpt2np.tokenizer:Tokenizer.encode",
         also=("bpe", "tokenization"),
     ),
     Component(
-        "wte",
-        "token embedding",
-        "ids [B, T]",
-        "[B, T, D]",
-        "wte[ids]",
-        r"W_{te}[\mathrm{ids}]",
-        "Each token has a learned vector of D numbers, a row of wte, which is looked up: there is "
-        "nothing to multiply. The same matrix projects to logits at the end, so a token's row "
-        "says both what it means where it is read and where it is to be expected.",
-        "src/model.py lines 154-157, model",
-        "GPT2Model.wte",
-        PAPER,
-        "gpt2np.model:embed",
+        name="wte",
+        title="token embedding",
+        takes="ids [B, T]",
+        gives="E_t [B, T, D]",
+        formula="E_t = wte[ids]",
+        latex=r"E_t = W_{te}[\mathrm{ids}]",
+        explanation=(
+            "Each token has a learned vector of D numbers, a row of wte, which is looked up: "
+            "there is nothing to multiply. The same matrix projects to logits at the end, so a "
+            "token's row says both what it means where it is read and where it is to be expected."
+        ),
+        openai="src/model.py 154-157 model",
+        huggingface="modeling_gpt2.py 492 GPT2Model.wte, 569 GPT2Model.forward",
+        paper=PAPER,
+        function="gpt2np.model:embed",
         tensors="wte",
         also=("embedding",),
     ),
     Component(
-        "wpe",
-        "position embedding",
-        "positions [B, T]",
-        "[B, T, D]",
-        "x = wte[ids] + wpe[positions]",
-        r"x = W_{te}[\mathrm{ids}] + W_{pe}[\mathrm{positions}]",
-        "But for its mask, attention takes no notice of order: a score does not depend on where "
-        "its two tokens stand. So each absolute position adds a learned vector of its own. There "
-        "is one row for each of n_ctx positions, which is why no sequence can be longer.",
-        "src/model.py lines 141-144, positions_for; lines 152-157, model",
-        "GPT2Model.wpe",
-        PAPER,
-        "gpt2np.model:embed",
-        flops="B*T*D",
+        name="wpe",
+        title="position embedding",
+        takes="positions [B, T]",
+        gives="E_pos [B, T, D]",
+        formula="E_pos = wpe[positions]",
+        latex=r"E_{pos} = W_{pe}[\mathrm{positions}]",
+        explanation=(
+            "Each absolute position, counted from 0, has a learned vector too, a row of wpe. But "
+            "for its mask, attention takes no notice of order: a score does not depend on where "
+            "its two tokens stand. The table has n_ctx rows, which is why no sequence, cached "
+            "positions included, can be longer."
+        ),
+        openai="src/model.py 141-144 positions_for, 152-157 model",
+        huggingface="modeling_gpt2.py 493 GPT2Model.wpe, 573-576 GPT2Model.forward",
+        paper=PAPER,
+        settings=f"{CONFIGURATION}, n_positions 1024",
+        function="gpt2np.model:embed",
         tensors="wpe",
         also=("position", "positional_embedding"),
     ),
     Component(
-        "dropout",
-        "dropout (training only)",
-        "[B, T, D]",
-        "[B, T, D]",
-        "x at inference",
-        r"x",
-        "In training, numbers of the embedding, of each attention pattern and of what attention "
-        "and MLP add to the stream are set to zero at random, a tenth of them in Hugging Face's "
-        "configuration, and the others divided by 0.9. At inference it is the identity: gpt2np "
-        "has no code for it, and neither has what OpenAI published.",
-        "",
-        "GPT2Model.drop",
-        DROPOUT_PAPER,
-        "gpt2np.model:embed",
+        name="embed",
+        title="sum of the embeddings",
+        takes="E_t, E_pos [B, T, D]",
+        gives="[B, T, D]",
+        formula="E_t + E_pos",
+        latex=r"E_t + E_{pos}",
+        explanation=(
+            "The vectors of token and position are added, number by number. That is how the "
+            "residual stream begins: what and where share the same D numbers, and it is left to "
+            "the network to tell them apart."
+        ),
+        openai="src/model.py 157 model",
+        huggingface="modeling_gpt2.py 577 GPT2Model.forward",
+        paper=PAPER,
+        function="gpt2np.model:embed",
+        flops="B T D",
+        also=("sum", "x_0", "input"),
+    ),
+    Component(
+        name="dropout",
+        title="dropout, p_embd = 0.1, training only",
+        takes="[B, T, D]",
+        gives="x_0 [B, T, D]",
+        formula="x at inference",
+        latex=r"x_0 = x",
+        explanation=(
+            "In training, numbers of the embedding, of each attention pattern and of what "
+            "attention and MLP add to the stream are set to zero at random, a tenth of them in "
+            "the published configuration, and the others divided by 0.9. At inference it is the "
+            "identity: gpt2np has no code for it, and neither has what OpenAI published."
+        ),
+        huggingface="modeling_gpt2.py 495 GPT2Model.drop, 603 GPT2Model.forward",
+        paper=DROPOUT_PAPER,
+        settings=f"{CONFIGURATION}, embd_pdrop, attn_pdrop and resid_pdrop 0.1",
+        function="gpt2np.model:embed",
         also=("drop",),
     ),
     Component(
-        "ln_1",
-        "LayerNorm before attention",
-        "[B, T, D]",
-        "[B, T, D]",
-        "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
-        r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "Each position is shifted to mean 0 and scaled to variance 1 over its D numbers, then "
-        "given a learned gain and bias. The variance is divided by D, not D - 1, and ε = 1e-5 "
-        "stands inside the root. GPT-2 normalises what goes into attention and MLP, and leaves "
-        "the residual stream itself alone.",
-        "src/model.py lines 28-38, norm; line 126, block",
-        "GPT2Block.ln_1",
-        LAYER_NORM_PAPER,
-        "gpt2np.layers:layer_norm",
-        flops="7*B*T*D",
+        name="ln_1",
+        title="LayerNorm before attention",
+        takes="[B, T, D]",
+        gives="[B, T, D]",
+        formula="(x - mean(x)) / sqrt(var(x) + ε) · g + b",
+        latex=r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
+        explanation=(
+            "Each position is shifted to mean 0 and scaled to variance 1 over its D numbers, then "
+            "given a learned gain and bias. The variance is divided by D, not D - 1, and ε = "
+            "1e-5 stands inside the root. GPT-2 normalises what goes into attention and MLP, and "
+            "leaves the residual stream itself alone."
+        ),
+        openai="src/model.py 28-38 norm, 126 block",
+        huggingface="modeling_gpt2.py 252 GPT2Block.ln_1, 273 GPT2Block.forward",
+        paper=LAYER_NORM_PAPER,
+        function="gpt2np.layers:layer_norm",
+        flops="7 B T D",
         per_layer=1,
         tensors="ln_1",
         also=("ln", "norm", "layer_norm", "layernorm"),
     ),
     Component(
-        "attn.c_attn",
-        "queries, keys and values",
-        "[B, T, D]",
-        "[B, T, 3D] -> 3 x [B, H, T, K]",
-        "[q k v] = x W + b",
-        r"[q\;k\;v] = x W + b",
-        "One linear map makes, side by side, what each position asks for (query), what it offers "
-        "(key) and what it passes on (value). Each is cut into H heads of width K = D / H. W is "
-        "stored [in, out], the other way round from torch's nn.Linear.",
-        "src/model.py lines 50-56, conv1d; lines 75-77, 102-103, attn",
-        "GPT2Attention.c_attn",
-        ATTENTION_PAPER,
-        "gpt2np.layers:linear",
-        flops="2*B*T*D*3*D + B*T*3*D",
+        name="attn.c_attn",
+        title="queries, keys and values",
+        takes="[B, T, D]",
+        gives="[B, T, 3D] -> 3 x [B, H, T, K]",
+        formula="[q k v] = x W + b",
+        latex=r"[q\;k\;v] = x W + b",
+        explanation=(
+            "One linear map makes, side by side, what each position asks for (query), what it "
+            "offers (key) and what it passes on (value). Each is cut into H heads of width K = D "
+            "/ H. W is stored [in, out], the other way round from torch's nn.Linear."
+        ),
+        openai="src/model.py 50-56 conv1d, 75-77 attn, 102-103 attn",
+        huggingface="modeling_gpt2.py 106 GPT2Attention.c_attn, 185-191 GPT2Attention.forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.layers:linear",
+        flops="2 B T D 3D + B T 3D",
         per_layer=1,
         tensors="attn.c_attn",
         also=("c_attn", "qkv", "attn.q", "attn.k", "attn.v", "q", "k", "v"),
     ),
     Component(
-        "attn.scores",
-        "attention scores",
-        "q [B, H, T, K], k [B, H, S, K]",
-        "[B, H, T, S]",
-        "q kᵀ / √K + mask",
-        r"\frac{q k^\top}{\sqrt{K}} + \mathrm{mask}",
-        "How well each query fits each key. Undivided, their spread would grow with the root of "
-        "the width, and the softmax would harden. The mask puts -∞ where a key is later than the "
-        "query: query t of T, both counted from 0, sees keys 0 ... S - T + t. OpenAI's code puts "
-        "-1e10, which comes to the same.",
-        "src/model.py lines 58-66, attention_mask; lines 83-96, attn",
-        "GPT2Attention.scaling",
-        ATTENTION_PAPER,
-        "gpt2np.layers:attention_scores",
-        flops="2*B*H*T*S*K + B*H*T*S",
+        name="attn.scores",
+        title="attention scores",
+        takes="q [B, H, T, K], k [B, H, S, K]",
+        gives="[B, H, T, S]",
+        formula="q kᵀ / √K + mask",
+        latex=r"\frac{q k^\top}{\sqrt{K}} + \mathrm{mask}",
+        explanation=(
+            "A score says how well a query fits a key: it is their dot product. Undivided, their "
+            "spread would grow with the root of the width, and the softmax would harden. The mask "
+            "puts -∞ where a key is later than the query: query t of T, both counted from 0, "
+            "sees keys 0 ... S - T + t. OpenAI's code puts -1e10, which comes to the same."
+        ),
+        openai="src/model.py 58-66 attention_mask, 83-96 attn",
+        huggingface="modeling_gpt2.py 96-100 GPT2Attention.scaling, 58-61 eager_attention_forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.layers:attention_scores",
+        flops="2 B H T S K + B H T S",
         per_layer=1,
         also=("scores", "mask"),
     ),
     Component(
-        "attn.pattern",
-        "attention pattern",
-        "[B, H, T, S]",
-        "[B, H, T, S]",
-        "softmax(scores)",
-        r"\mathrm{softmax}(\mathrm{scores})",
-        "Each row becomes a distribution over the keys that its query sees: how much of each of "
-        "those positions flows to this one. The maximum is taken off first, which changes nothing "
-        "but keeps exp finite.",
-        "src/model.py lines 20-23, softmax; line 97, attn",
-        "eager_attention_forward",
-        ATTENTION_PAPER,
-        "gpt2np.layers:softmax",
-        flops="5*B*H*T*S",
+        name="attn.pattern",
+        title="attention pattern",
+        takes="[B, H, T, S]",
+        gives="[B, H, T, S]",
+        formula="softmax(scores)",
+        latex=r"\mathrm{softmax}(\mathrm{scores})",
+        explanation=(
+            "Each row becomes a distribution over the keys that its query sees: how much of each "
+            "of those positions flows to this one. The maximum is taken off first, which changes "
+            "nothing but keeps exp finite."
+        ),
+        openai="src/model.py 20-23 softmax, 97 attn",
+        huggingface="modeling_gpt2.py 63 eager_attention_forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.layers:softmax",
+        flops="5 B H T S",
         per_layer=1,
         also=("pattern", "softmax"),
     ),
     Component(
-        "attn.z",
-        "what each head gathers",
-        "pattern [B, H, T, S], v [B, H, S, K]",
-        "[B, T, H, K]",
-        "z = pattern v",
-        r"z = \mathrm{pattern} \, v",
-        "In each head, each position takes the mean of the values up to its own, weighted by its "
-        "pattern. This is the only place where information moves from one position to another.",
-        "src/model.py lines 91-99, attn",
-        "eager_attention_forward",
-        ATTENTION_PAPER,
-        "gpt2np.layers:attention",
-        flops="2*B*H*T*S*K",
+        name="attn.z",
+        title="what each head gathers",
+        takes="pattern [B, H, T, S], v [B, H, S, K]",
+        gives="[B, T, H, K]",
+        formula="z = pattern v",
+        latex=r"z = \mathrm{pattern} \, v",
+        explanation=(
+            "In each head, each position takes the mean of the values up to its own, weighted by "
+            "its pattern. This is the only place where information moves from one position to "
+            "another."
+        ),
+        openai="src/model.py 91-99 attn",
+        huggingface="modeling_gpt2.py 69 eager_attention_forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.layers:attention",
+        flops="2 B H T S K",
         per_layer=1,
         also=("z",),
     ),
     Component(
-        "attn.c_proj",
-        "attention's output",
-        "[B, T, D]",
-        "[B, T, D]",
-        "z W + b",
-        r"z W + b",
-        "The heads, side by side again, are mixed and written back to the residual stream. W is "
-        "square, so no shape shows whether it is transposed: only numbers do.",
-        "src/model.py lines 79-81, 110-111, attn",
-        "GPT2Attention.c_proj",
-        ATTENTION_PAPER,
-        "gpt2np.layers:linear",
-        flops="2*B*T*D*D + B*T*D",
+        name="attn.c_proj",
+        title="attention's output",
+        takes="[B, T, D]",
+        gives="[B, T, D]",
+        formula="z W + b",
+        latex="z W + b",
+        explanation=(
+            "The heads, side by side again, are mixed and written back to the residual stream. W "
+            "is square, so no shape shows whether it is transposed: only numbers do."
+        ),
+        openai="src/model.py 79-81 attn, 110-111 attn",
+        huggingface="modeling_gpt2.py 107 GPT2Attention.c_proj, 222-223 GPT2Attention.forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.layers:linear",
+        flops="2 B T D D + B T D",
         per_layer=1,
         tensors="attn.c_proj",
         also=("c_proj",),
     ),
     Component(
-        "resid_mid",
-        "residual stream",
-        "[B, T, D] twice",
-        "[B, T, D]",
-        "x + attn(ln_1(x)), then x + mlp(ln_2(x))",
-        r"x + \mathrm{attn}(\mathrm{ln}_1(x)),\quad x + \mathrm{mlp}(\mathrm{ln}_2(x))",
-        "Attention and MLP do not replace the stream, they add to it. So every block reads the "
-        "sum of the embedding and of all that was written before, and gradients reach the "
-        "embedding unhindered.",
-        "src/model.py lines 123-130, block",
-        "GPT2Block.forward",
-        RESIDUAL_PAPER,
-        "gpt2np.model:block",
-        flops="B*T*D",
+        name="resid_mid",
+        title="residual stream",
+        takes="[B, T, D] twice",
+        gives="[B, T, D]",
+        formula="x + attn(ln_1(x)), then x + mlp(ln_2(x))",
+        latex=r"x + \mathrm{attn}(\mathrm{ln}_1(x)),\quad x + \mathrm{mlp}(\mathrm{ln}_2(x))",
+        explanation=(
+            "Attention and MLP do not replace the stream, they add to it. So every block reads "
+            "the sum of the embedding and of all that was written before, and gradients reach the "
+            "embedding unhindered."
+        ),
+        openai="src/model.py 123-130 block",
+        huggingface="modeling_gpt2.py 282 GPT2Block.forward, 307 GPT2Block.forward",
+        paper=RESIDUAL_PAPER,
+        function="gpt2np.model:block",
+        flops="B T D",
         per_layer=2,
         also=("residual", "resid", "block"),
     ),
     Component(
-        "ln_2",
-        "LayerNorm before the MLP",
-        "[B, T, D]",
-        "[B, T, D]",
-        "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
-        r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "The same as ln_1, with a gain and bias of its own. It reads the stream after attention "
-        "has added to it.",
-        "src/model.py lines 28-38, norm; line 128, block",
-        "GPT2Block.ln_2",
-        LAYER_NORM_PAPER,
-        "gpt2np.layers:layer_norm",
-        flops="7*B*T*D",
+        name="ln_2",
+        title="LayerNorm before the MLP",
+        takes="[B, T, D]",
+        gives="[B, T, D]",
+        formula="(x - mean(x)) / sqrt(var(x) + ε) · g + b",
+        latex=r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
+        explanation=(
+            "The same as ln_1, with a gain and bias of its own. It reads the stream after "
+            "attention has added to it."
+        ),
+        openai="src/model.py 28-38 norm, 128 block",
+        huggingface="modeling_gpt2.py 254 GPT2Block.ln_2, 304 GPT2Block.forward",
+        paper=LAYER_NORM_PAPER,
+        function="gpt2np.layers:layer_norm",
+        flops="7 B T D",
         per_layer=1,
         tensors="ln_2",
     ),
     Component(
-        "mlp.c_fc",
-        "MLP, up",
-        "[B, T, D]",
-        "[B, T, F]",
-        "x W + b",
-        r"x W + b",
-        "Each position by itself is mapped to F numbers, 4 D in all published models. They can be "
-        "read as patterns that the position is tested for.",
-        "src/model.py line 118, mlp",
-        "GPT2MLP.c_fc",
-        PAPER,
-        "gpt2np.layers:linear",
-        flops="2*B*T*D*F + B*T*F",
+        name="mlp.c_fc",
+        title="MLP, up",
+        takes="[B, T, D]",
+        gives="[B, T, F]",
+        formula="x W + b",
+        latex="x W + b",
+        explanation=(
+            "Each position by itself is mapped to F numbers, 4 D in all published models. They "
+            "can be read as patterns that the position is tested for."
+        ),
+        openai="src/model.py 118 mlp",
+        huggingface="modeling_gpt2.py 233 GPT2MLP.c_fc, 239 GPT2MLP.forward",
+        paper=PAPER,
+        function="gpt2np.layers:linear",
+        flops="2 B T D F + B T F",
         per_layer=1,
         tensors="mlp.c_fc",
         also=("c_fc",),
     ),
     Component(
-        "mlp.act",
-        "GELU",
-        "[B, T, F]",
-        "[B, T, F]",
-        "x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))",
-        r"\frac{x}{2}\left(1 + \tanh\left(\sqrt{2/\pi}\,(x + 0.044715\,x^3)\right)\right)",
-        "Lets large numbers through and holds back negative ones, smoothly. OpenAI's GPT-2 uses "
-        "this tanh form; models trained with nanoGPT use the exact one, x/2 (1 + erf(x / √2)), "
-        "and the two differ by up to 5e-4.",
-        "src/model.py lines 25-26, gelu; line 118, mlp",
-        "GPT2MLP.act",
-        GELU_PAPER,
-        "gpt2np.layers:gelu_tanh",
-        flops="8*B*T*F",
+        name="mlp.act",
+        title="GELU",
+        takes="[B, T, F]",
+        gives="[B, T, F]",
+        formula="x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))",
+        latex=r"\frac{x}{2}\left(1 + \tanh\left(\sqrt{2/\pi}\,(x + 0.044715\,x^3)\right)\right)",
+        explanation=(
+            "GELU lets large numbers through and holds back negative ones, smoothly. OpenAI's "
+            "GPT-2 uses this tanh form; models trained with nanoGPT use the exact one, x/2 (1 + "
+            "erf(x / √2)), and the two differ by up to 5e-4."
+        ),
+        openai="src/model.py 25-26 gelu, 118 mlp",
+        huggingface="modeling_gpt2.py 235 GPT2MLP.act, 240 GPT2MLP.forward",
+        paper=GELU_PAPER,
+        function="gpt2np.layers:gelu_tanh",
+        flops="8 B T F",
         per_layer=1,
         also=("gelu", "act"),
     ),
     Component(
-        "mlp.c_proj",
-        "MLP, down",
-        "[B, T, F]",
-        "[B, T, D]",
-        "x W + b",
-        r"x W + b",
-        "Maps back from F to D. Each row of W is what one of the patterns, where it is found, adds "
-        "to the residual stream.",
-        "src/model.py line 119, mlp",
-        "GPT2MLP.c_proj",
-        PAPER,
-        "gpt2np.layers:linear",
-        flops="2*B*T*F*D + B*T*D",
+        name="mlp.c_proj",
+        title="MLP, down",
+        takes="[B, T, F]",
+        gives="[B, T, D]",
+        formula="x W + b",
+        latex="x W + b",
+        explanation=(
+            "The F numbers are mapped back to D. Each row of W is what one of the patterns, where "
+            "it is found, adds to the residual stream."
+        ),
+        openai="src/model.py 119 mlp",
+        huggingface="modeling_gpt2.py 234 GPT2MLP.c_proj, 241 GPT2MLP.forward",
+        paper=PAPER,
+        function="gpt2np.layers:linear",
+        flops="2 B T F D + B T D",
         per_layer=1,
         tensors="mlp.c_proj",
     ),
     Component(
-        "ln_f",
-        "final LayerNorm",
-        "[B, T, D]",
-        "[B, T, D]",
-        "(x - mean(x)) / sqrt(var(x) + ε) · g + b",
-        r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
-        "The residual stream after the last block is normalised once more before it is read. The "
-        "first GPT normalised after each step instead, and had no need of this.",
-        "src/model.py line 167, model",
-        "GPT2Model.ln_f",
-        PAPER,
-        "gpt2np.layers:layer_norm",
-        flops="7*B*T*D",
+        name="ln_f",
+        title="final LayerNorm",
+        takes="[B, T, D]",
+        gives="h_final [B, T, D]",
+        formula="(x - mean(x)) / sqrt(var(x) + ε) · g + b",
+        latex=r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \odot g + b",
+        explanation=(
+            "The residual stream after the last block is normalised once more before it is read. "
+            "The first GPT normalised after each step instead, and had no need of this."
+        ),
+        openai="src/model.py 167 model",
+        huggingface="modeling_gpt2.py 497 GPT2Model.ln_f, 619 GPT2Model.forward",
+        paper=PAPER,
+        function="gpt2np.layers:layer_norm",
+        flops="7 B T D",
         tensors="ln_f",
         also=("final_norm", "final_layer_norm"),
     ),
     Component(
-        "logits",
-        "tied projection",
-        "[B, T, D]",
-        "[B, T, V]",
-        "h wteᵀ",
-        r"h\, W_{te}^\top",
-        "The logit of a token is the dot product of the final state with the token's own "
-        "embedding. So the projection has no parameters, unless the model has a head of its own "
-        "(lm_head).",
-        "src/model.py lines 170-172, model",
-        "GPT2LMHeadModel.lm_head",
-        TYING_PAPER,
-        "gpt2np.model:unembed",
-        flops="2*B*T*D*V",
+        name="logits",
+        title="tied projection",
+        takes="h_final [B, T, D]",
+        gives="[B, T, V]",
+        formula="h wteᵀ",
+        latex=r"h\, W_{te}^\top",
+        explanation=(
+            "The logit of a token is the dot product of the final state with the token's own "
+            "embedding. So the projection has no parameters, unless the model has a head of its "
+            "own (lm_head)."
+        ),
+        openai="src/model.py 170-172 model",
+        huggingface=(
+            "modeling_gpt2.py 637 GPT2LMHeadModel, 642 GPT2LMHeadModel.lm_head, 697 "
+            "GPT2LMHeadModel.forward"
+        ),
+        paper=TYING_PAPER,
+        function="gpt2np.model:unembed",
+        flops="2 B T D V",
         tensors="lm_head",
         also=("lm_head", "projection", "unembed", "unembedding"),
     ),
     Component(
-        "cache",
-        "key-value cache",
-        "k, v [B, H, T, K]",
-        "k, v [B, H, S, K]",
-        "k, v of all positions so far",
-        r"k_{0 \ldots S-1},\; v_{0 \ldots S-1}",
-        "Attention is causal, so keys and values never change once computed. Kept, they make "
-        "the next token cost one position instead of all: the weights are read once a token, and "
-        "2 L D numbers a position are kept.",
-        "src/model.py lines 104-108, attn",
-        "DynamicCache.update",
-        "",
-        "gpt2np.cache:KVCache.extend",
+        name="cache",
+        title="key-value cache",
+        takes="k, v [B, H, T, K]",
+        gives="k, v [B, H, S, K]",
+        formula="k, v of all positions so far",
+        latex=r"k_{0 \ldots S-1},\; v_{0 \ldots S-1}",
+        explanation=(
+            "Attention is causal, so keys and values never change once computed. Kept, they make "
+            "the next token cost one position instead of all: the weights are read once a token, "
+            "and 2 L D numbers a position are kept."
+        ),
+        openai="src/model.py 104-108 attn",
+        huggingface="modeling_gpt2.py 193-199 GPT2Attention.forward",
+        function="gpt2np.cache:KVCache.extend",
         per_layer=1,
         also=("kv_cache", "kvcache"),
     ),
     Component(
-        "sampling",
-        "sampling",
-        "logits [V]",
-        "id",
-        "id ~ softmax(filter(logits / temperature))",
-        r"\mathrm{id} \sim \mathrm{softmax}(\mathrm{filter}(\mathrm{logits} / \tau))",
-        "The logits become a distribution to draw from. Temperature sharpens or flattens it; "
-        "top-k and top-p leave out the unlikely tail; temperature 0 takes the likeliest token.",
-        "src/sample.py lines 5-40, top_k_logits and top_p_logits; lines 61-72, sample_sequence",
-        "GPT2LMHeadModel.generate",
-        TOP_P_PAPER,
-        "gpt2np.sampling:Sampling.pick",
+        name="sampling",
+        title="sampling",
+        takes="logits [V]",
+        gives="id",
+        formula="id ~ softmax(filter(logits / temperature))",
+        latex=r"\mathrm{id} \sim \mathrm{softmax}(\mathrm{filter}(\mathrm{logits} / \tau))",
+        explanation=(
+            "The logits become a distribution to draw from. Temperature sharpens or flattens it; "
+            "top-k and top-p leave out the unlikely tail; temperature 0 takes the likeliest "
+            "token."
+        ),
+        openai="src/sample.py 5-40 top_k_logits and top_p_logits, 61-72 sample_sequence",
+        huggingface="GPT2LMHeadModel.generate",
+        paper=TOP_P_PAPER,
+        function="gpt2np.sampling:Sampling.pick",
         also=("sample", "top_k", "top_p", "temperature"),
     ),
 )
@@ -456,40 +565,47 @@ def _operations(whole: str) -> str:
 # What is taken apart above: `explain` knows these as well, the table has only their parts.
 WHOLES = (
     Component(
-        "attn",
-        "attention",
-        "[B, T, D]",
-        "[B, T, D]",
-        "[q k v] = x W + b; z = softmax(q kᵀ / √K + mask) v; z W' + b'",
-        r"[q\;k\;v] = x W + b,\quad "
-        r"z = \mathrm{softmax}\left(\frac{q k^\top}{\sqrt{K}} + \mathrm{mask}\right) v,\quad "
-        r"z W' + b'",
-        "Each position looks for something, and takes what fits from itself and from the "
-        "positions before it; H heads of width K do so side by side. It is the only part in which "
-        "positions see each other. Its steps are attn.c_attn, attn.scores, attn.pattern, attn.z "
-        "and attn.c_proj.",
-        "src/model.py lines 69-112, attn",
-        "GPT2Attention.forward",
-        ATTENTION_PAPER,
-        "gpt2np.model:self_attention",
+        name="attn",
+        title="attention",
+        takes="[B, T, D]",
+        gives="[B, T, D]",
+        formula="[q k v] = x W + b; z = softmax(q kᵀ / √K + mask) v; z W' + b'",
+        latex=(
+            r"[q\;k\;v] = x W + b,\quad "
+            r"z = \mathrm{softmax}\left(\frac{q k^\top}{\sqrt{K}} + \mathrm{mask}\right) v,\quad "
+            r"z W' + b'"
+        ),
+        explanation=(
+            "Each position looks for something, and takes what fits from itself and from the "
+            "positions before it; H heads of width K do so side by side. It is the only part in "
+            "which positions see each other. Its steps are attn.c_attn, attn.scores, "
+            "attn.pattern, attn.z and attn.c_proj."
+        ),
+        openai="src/model.py 69-112 attn",
+        huggingface="modeling_gpt2.py 144-226 GPT2Attention.forward",
+        paper=ATTENTION_PAPER,
+        function="gpt2np.model:self_attention",
         flops=_operations("attn"),
         per_layer=1,
         tensors="attn",
         also=("self_attention",),
     ),
     Component(
-        "mlp",
-        "MLP",
-        "[B, T, D]",
-        "[B, T, D]",
-        "gelu(x W + b) W' + b'",
-        r"\mathrm{gelu}(x W + b) W' + b'",
-        "Works on each position by itself, through a layer four times as wide as the stream. Two "
-        "thirds of a block's parameters are here. Its steps are mlp.c_fc, mlp.act and mlp.c_proj.",
-        "src/model.py lines 115-120, mlp",
-        "GPT2MLP.forward",
-        PAPER,
-        "gpt2np.model:mlp",
+        name="mlp",
+        title="MLP",
+        takes="[B, T, D]",
+        gives="[B, T, D]",
+        formula="gelu(x W + b) W' + b'",
+        latex=r"\mathrm{gelu}(x W + b) W' + b'",
+        explanation=(
+            "Works on each position by itself, through a layer four times as wide as the stream. "
+            "Two thirds of a block's parameters are here. Its steps are mlp.c_fc, mlp.act and "
+            "mlp.c_proj."
+        ),
+        openai="src/model.py 115-120 mlp",
+        huggingface="modeling_gpt2.py 238-243 GPT2MLP.forward",
+        paper=PAPER,
+        function="gpt2np.model:mlp",
         flops=_operations("mlp"),
         per_layer=1,
         tensors="mlp",
@@ -505,20 +621,30 @@ class Account:
     Attributes
     ----------
     component : Component
-    calculation : str
-        How its parameters are counted, such as ``"D*3D + 3D = 768*2304 + 2304"``.
-    each, instances, total : int
-        Parameters of one instance, how many there are, and of all.
-    flops : int
-        Floating-point operations of all instances for this run.
+    calculation, flops_calculation : str
+        How its parameters and its operations are counted, as ``"D*3D + 3D = 768*2304 + 2304"``.
+    each, flops_each : int
+        Parameters of one instance, and its floating-point operations in this run.
+    instances : int
+        How many there are.
     """
 
     component: Component
     calculation: str
     each: int
+    flops_calculation: str
+    flops_each: int
     instances: int
-    total: int
-    flops: int
+
+    @property
+    def total(self) -> int:
+        """The parameters of all instances."""
+        return self.each * self.instances
+
+    @property
+    def flops(self) -> int:
+        """The operations of all instances."""
+        return self.flops_each * self.instances
 
 
 @dataclass(frozen=True)
@@ -549,15 +675,21 @@ class Ledger:
     @property
     def formula(self) -> str:
         """The parameters as one formula in the symbols."""
-        head = "" if self.config.tie_word_embeddings else " + V*D"
-        if self.config.n_inner == 4 * self.config.n_embd:
-            return f"V*D + n_ctx*D + L*(12*D*D + 13*D) + 2*D{head}"
-        return f"V*D + n_ctx*D + L*(4*D*D + 2*D*F + 9*D + F) + 2*D{head}"
+        before, block, after = self._formula
+        return f"{starred(before)} + L*({starred(block)}) + {starred(after)}"
 
     @property
     def formula_value(self) -> int:
         """What the formula comes to."""
-        return evaluate(self.formula, self.symbols)
+        before, block, after = (evaluate(part, self.symbols) for part in self._formula)
+        return before + self.config.n_layer * block + after
+
+    @property
+    def _formula(self) -> tuple[str, str, str]:
+        """What stands before the blocks, in each of them, and after them."""
+        usual = self.config.n_inner == 4 * self.config.n_embd
+        block = "12 D D + 13 D" if usual else "4 D D + 2 D F + 9 D + F"
+        return "V D + n_ctx D", block, "2 D" if self.config.tie_word_embeddings else "2 D + V D"
 
     @property
     def flops(self) -> int:
@@ -573,13 +705,13 @@ class Ledger:
         head = 0 if self.config.tie_word_embeddings else n["V"] * n["D"]
         looked_up = (n["V"] + n["n_ctx"]) * n["D"]
         shared = self.n_params - head - looked_up + n["V"] * n["D"]
-        own = 2 * n["D"] + evaluate("2*L*D", n) * n["S"]
+        own = 2 * n["D"] + evaluate("2 L D", n) * n["S"]
         return round(4 * (shared / n["B"] + own))
 
     @property
     def cache_bytes_per_token(self) -> int:
         """Bytes that the cache holds for each position in float32: 2 L D numbers."""
-        return 4 * evaluate("2*L*D", self.symbols)
+        return 4 * evaluate("2 L D", self.symbols)
 
     def numbers(self, shape: str) -> str:
         """Give a shape that is written in symbols in numbers, "" where it has none.
@@ -603,15 +735,23 @@ class Ledger:
 
     def facts(self, row: Account) -> dict[str, str]:
         """Give what a component takes, gives and costs, in words for a reader."""
-        parameters = f"{row.calculation} = {row.each:,}" if row.each else "none"
-        if row.each and row.instances > 1:
-            parameters += f"; {row.instances} of them, {row.total:,}"
-        return {
+        facts = {
             "in": self.with_numbers(row.component.takes),
             "out": self.with_numbers(row.component.gives),
-            "parameters": parameters,
-            "operations": f"{row.flops:,}" if row.flops else "none",
+            "parameters": _counted(row.calculation, row.each, row.instances),
+            "operations": _counted(row.flops_calculation, row.flops_each, row.instances),
         }
+        if row.component.name == "wpe":
+            facts["limit"] = f"at most {self.config.n_ctx:,} positions, cached ones included"
+        return facts
+
+
+def _counted(calculation: str, each: int, instances: int) -> str:
+    """Say how something is counted, of one instance and then of all."""
+    if not each:
+        return "none"
+    total = f"; x {instances} = {each * instances:,}" if instances > 1 else ""
+    return f"{calculation} = {each:,}{total}"
 
 
 def ledger(config: Config, *, B: int = 1, T: int | None = None, S: int | None = None) -> Ledger:
@@ -657,35 +797,47 @@ def _account(component: Component, config: Config, symbols: Mapping[str, int]) -
     rows = [row for row in TABLE if own and f"{row.component}.".startswith(f"{own}.")]
     if component.tensors == "lm_head" and config.tie_word_embeddings:
         rows = []
-    products = ["*".join(row.shape.split()) for row in rows]
-    numbers = ["*".join(str(symbols[s]) for s in row.shape.split()) for row in rows]
-    each = sum(math.prod(symbols[s] for s in row.shape.split()) for row in rows)
     instances = component.per_layer * config.n_layer or 1
-    calculation = f"{' + '.join(products)} = {' + '.join(numbers)}" if rows else "0"
-    flops = instances * evaluate(component.flops, symbols) if component.flops else 0
-    return Account(component, calculation, each, instances, each * instances, flops)
+    parameters, flops = " + ".join(row.shape for row in rows), component.flops
+    return Account(
+        component,
+        _calculation(parameters, symbols),
+        evaluate(parameters, symbols),
+        _calculation(flops, symbols),
+        evaluate(flops, symbols),
+        instances,
+    )
 
 
 def evaluate(expression: str, symbols: Mapping[str, int]) -> int:
-    """Compute an expression of sums and products in the symbols.
+    """Compute a sum of products in the symbols.
 
-    >>> evaluate("2*D*(D + 3*D)", {"D": 10})
-    800
+    >>> evaluate("2 D D + 3 D", {"D": 10})
+    230
     """
+    terms = expression.split(" + ") if expression else []
+    return sum(math.prod(map(int, _numbers(term, symbols))) for term in terms)
 
-    def value(node: ast.expr) -> int:
-        match node:
-            case ast.BinOp(left, ast.Add(), right):
-                return value(left) + value(right)
-            case ast.BinOp(left, ast.Mult(), right):
-                return value(left) * value(right)
-            case ast.Name(name) if name in symbols:
-                return symbols[name]
-            case ast.Constant(int(number)):
-                return number
-        raise InputError(f"not a sum or product of symbols: {expression!r}")
 
-    return value(ast.parse(expression, mode="eval").body)
+def _numbers(term: str, symbols: Mapping[str, int]) -> list[str]:
+    return [str(symbols.get(factor, factor)) for factor in term.split()]
+
+
+def starred(expression: str) -> str:
+    """Write products with a star between their factors.
+
+    >>> starred("2 D D + 3 D")
+    '2*D*D + 3*D'
+    """
+    return " + ".join("*".join(term.split()) for term in expression.split(" + "))
+
+
+def _calculation(expression: str, symbols: Mapping[str, int]) -> str:
+    """Give a sum of products in symbols, and in numbers."""
+    if not expression:
+        return "0"
+    numbers = " + ".join(" ".join(_numbers(term, symbols)) for term in expression.split(" + "))
+    return f"{starred(expression)} = {starred(numbers)}"
 
 
 @cache

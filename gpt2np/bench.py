@@ -121,6 +121,7 @@ def products(params: Params, rows: int, head_rows: int) -> Callable[[], None]:
     return run
 
 
+@np.errstate(all="ignore")  # some BLAS raise flags that mean nothing: Accelerate on an M4
 def in_turn(
     first: Callable[[], object], second: Callable[[], object], seconds: float
 ) -> tuple[float, float]:

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt2np.errors import ContextError, InputError, as_integer
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Ids, Params, as_params
 
 
-class KVCache:
+class KVCache(Shown):
     """Keys and values of the positions read so far: plain arrays, filled from the left.
 
     Parameters

@@ -42,9 +42,12 @@ def save(
     meta: Mapping[str, Any] | None = None,
 ) -> None:
     """Write named arrays to a .npz or .safetensors file or a folder; each file whole or not at
-    all, each array in C order, so that a reader may trust its shape alone."""
+    all, each array in C order and little-endian, so that a reader may trust its shape alone."""
     path = Path(path)
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    arrays = {
+        name: np.asarray(array, np.asarray(array).dtype.newbyteorder("<"), order="C")
+        for name, array in arrays.items()
+    }
     text = json.dumps(meta, indent=1) if meta else ""
     if path.suffix == ".npz":
         entries: dict[str, Any] = {**arrays, **({META: np.array(text)} if text else {})}

@@ -17,6 +17,7 @@ from gpt2np.checkpoints.base import read_json
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
+from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
@@ -27,7 +28,7 @@ TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tok
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
-class Model(Immutable):
+class Model(Immutable, Shown):
     """A GPT-2 with its tokenizer, as `load` gives it. It never changes.
 
     Pickling one keeps only its source: whoever unpickles it opens the files again, once in each
@@ -225,7 +226,7 @@ def inspect(
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
     tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if checkpoint.format == "gguf" else Beside.read(folder)
+    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
@@ -241,9 +242,14 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
+def _says_all(checkpoint: Checkpoint) -> bool:
+    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
+    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
+
+
 def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
     """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if checkpoint.format == "gguf":
+    if _says_all(checkpoint):
         return Config.from_dict(checkpoint.config)
     metadata = checkpoint.metadata
     if isinstance(metadata.get("model_args"), Mapping):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, shown
+from gpt2np.notebook import Shown
 from gpt2np.schema import check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -78,7 +79,7 @@ class Immutable:
         return self
 
 
-class Params(Immutable, Mapping[str, Array]):
+class Params(Immutable, Mapping[str, Array], Shown):
     """The weights of a GPT-2, checked against its config: a read-only mapping, name -> array.
 
     The forward pass reads the same arrays by attribute: ``wte`` [V, D], ``wpe`` [n_ctx, D],

@@ -20,6 +20,7 @@ from itertools import chain, pairwise
 
 from gpt2np.assets_path import assets
 from gpt2np.errors import InputError, TokenizerError, shown
+from gpt2np.notebook import Shown
 from gpt2np.vocabulary import ALPHABET, END_OF_TEXT, Vocabulary, unwritten, written
 
 # How text is cut into pieces: openai/gpt-2 @ 9b63575, src/encoder.py.
@@ -42,7 +43,7 @@ _REMEMBERED = 1 << 17  # as many chunks at most, some 30 MB
 _SHORT = 64  # characters; longer chunks are forgotten, longer pieces merged otherwise
 
 
-class Tokenizer:
+class Tokenizer(Shown):
     """A byte-level BPE tokenizer: `Tokenizer.gpt2` and `Tokenizer.from_files` make one.
 
     Attributes

@@ -2,16 +2,13 @@
 
 A probe is any function (name, array) -> array or None, called at every point of `POINTS`, block
 after block, in order of the flow. What it returns takes the activation's place: that is how to
-ablate, patch or steer. `Trace` is the probe that records. A `Tap` stands in the flow at every
-point, and calls the probe if there is one.
+ablate, patch or steer. A `Tap` stands in the flow at every point, and calls the probe if there is
+one. `gpt2np.Trace`, in recorder.py, is the probe that records.
 """
 
 from __future__ import annotations
 
-import fnmatch
-import os
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -113,71 +110,3 @@ def point_names(config: Config) -> list[str]:
         "ln_f",
         "logits",
     ]
-
-
-class Trace(dict[str, Array]):
-    """A dict of name -> activation that fills as it is passed to a forward pass as ``probe=``.
-
-    Parameters
-    ----------
-    patterns : str or iterable of str, optional
-        Which activations to record, as globs: ``"h.*.attn.pattern"``, ``["h.3.*", "ln_f"]``.
-        All unless given.
-    copy : bool
-        Keep copies. Without, the live arrays are kept, which costs nothing; they are views in
-        part, but nothing changes them later.
-
-    Notes
-    -----
-    Of several forward passes, as in `generate`, each name keeps what the last one gave it.
-
-    Examples
-    --------
-    >>> import gpt2np
-    >>> trace = Trace("h.*.attn.pattern")
-    >>> _ = gpt2np.forward(gpt2np.load().params, [[5962, 22307, 25]], probe=trace)
-    >>> sorted(trace)[0], trace["h.0.attn.pattern"].shape
-    ('h.0.attn.pattern', (1, 4, 3, 3))
-    >>> print(trace)                                         # doctest: +ELLIPSIS
-    h.0.attn.pattern  [1, 4, 3, 3]  float32  144 bytes
-    ...
-    4 activations, 576 bytes
-    """
-
-    def __init__(self, patterns: str | Iterable[str] | None = None, *, copy: bool = True) -> None:
-        super().__init__()
-        globs = ["*"] if patterns is None else [patterns] if isinstance(patterns, str) else patterns
-        self._wanted = [re.compile(fnmatch.translate(glob)) for glob in globs]
-        self._copy = copy
-
-    def __call__(self, name: str, array: Array) -> None:
-        """Record an activation, if its name is wanted."""
-        if any(glob.match(name) for glob in self._wanted):
-            self[name] = array.copy() if self._copy else array
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all activations together."""
-        return sum(array.nbytes for array in self.values())
-
-    def __str__(self) -> str:
-        width = max(map(len, self), default=0)
-        lines = [
-            f"{name:<{width}}  {list(array.shape)}  {array.dtype}  {array.nbytes:,} bytes"
-            for name, array in self.items()
-        ]
-        return "\n".join([*lines, f"{len(self)} activations, {self.nbytes:,} bytes"])
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the activations to a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy``.
-
-        A name without an ending is a folder's.
-
-        Raises
-        ------
-        InputError
-            The name ends otherwise.
-        """
-        from gpt2np.dumps import save
-
-        save(path, self)

@@ -101,13 +101,20 @@ class Vocabulary(NamedTuple):
         """Write the files into a folder; see `Tokenizer.save`."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        unordered = self.ids | {text: id for text, (id, _) in self.added.items()}
-        ids = dict(sorted(unordered.items(), key=operator.itemgetter(1)))
+        ids = self._all_ids()
         write_text(folder / "vocab.json", json.dumps(ids))
         write_text(folder / "merges.txt", "\n".join(["#version: 0.2", *self.merges, ""]))
         whole = folder / "tokenizer.json"
         if whole.exists() or _of_ids(ids, self.merges) != self:
             write_text(whole, json.dumps(_tokenizer_json(self, ids)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the contents of a tokenizer.json that describes it."""
+        return _tokenizer_json(self, self._all_ids())
+
+    def _all_ids(self) -> dict[str, int]:
+        unordered = self.ids | {text: id for text, (id, _) in self.added.items()}
+        return dict(sorted(unordered.items(), key=operator.itemgetter(1)))
 
 
 def _of_merges(merges: Sequence[str]) -> Vocabulary:

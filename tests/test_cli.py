@@ -109,6 +109,12 @@ def test_imports_only_what_it_needs(folder, command, unneeded):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_user_that_is_not_there(run):
+    code, out, err = run("info", "~nosuchuser/model")
+    assert (code, out) == (2, "")
+    assert one_line(err, "'~nosuchuser/model': there is no such file or folder")
+
+
 # generate
 
 
@@ -599,6 +605,33 @@ def test_error_after_some_text(run, folder, monkeypatch):
     code, out, err = run("generate", "a", "-m", folder)
     assert (code, out) == (2, "ab\n")
     assert one_line(err, "no more")
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.csv"),
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.tsv"),
+        (["score", "-m", "FOLDER", "--text", "To be", "-o"], "o.table"),
+        (["golden", "record", "-m", "FOLDER", "--ids", "1,2", "--new", "1"], "o.npz"),
+        (["golden", "record", "-m", "FOLDER", "--ids", "1,2", "--new", "1"], "o.safetensors"),
+        (["explain", "--text", "To be", "--html"], "o.html"),
+    ],
+)
+def test_a_command_replaces_its_own_output_alone(run, folder, tmp_path, argv, name):
+    argv = [folder if word == "FOLDER" else word for word in argv]
+    out = tmp_path / name
+    for _ in "ab":
+        assert run(*argv, str(out))[0] == 0
+    whole = out.read_bytes()
+    for foreign in (b"mine", whole[:4] + b"mine", b"\0" * 2000):
+        out.write_bytes(foreign)
+        code, stdout, err = run(*argv, str(out))
+        assert (code, stdout) == (2, "")
+        assert one_line(err, re.escape(str(out)) + r" is there already, and not as .*--force")
+        assert out.read_bytes() == foreign
+    assert run(*argv, str(out), "--force")[0] == 0
+    assert out.read_bytes() == whole
 
 
 def test_a_closed_pipe_as_windows_tells_of_it(run, monkeypatch):

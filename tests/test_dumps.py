@@ -103,3 +103,16 @@ def test_a_pipe_does_not_hang(tmp_path, name):
 def test_golden_is_made_by_hand_too(tmp_path):
     Golden({"a": np.ones(3)}).save(tmp_path / "a.npz")
     assert Golden.load(tmp_path / "a.npz").meta == {}
+
+
+@pytest.mark.parametrize("form", ["a.npz", "a.safetensors", "a"])
+def test_arrays_are_written_little_endian(tmp_path, form):
+    arrays = {"x": np.linspace(0, 1, 6).reshape(2, 3), "ids": np.arange(4)}
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    for name, kind in (("little", arrays), ("big", swapped)):
+        (tmp_path / name).mkdir()
+        dumps.save(tmp_path / name / form, kind)
+    little, big = (dumps.load(tmp_path / name / form)[0] for name in ("little", "big"))
+    for name, array in little.items():
+        assert array.dtype == big[name].dtype == arrays[name].dtype.newbyteorder("<")
+        assert np.array_equal(array, big[name])

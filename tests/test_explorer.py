@@ -12,16 +12,21 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from models import random_params
+from shared import SHARED, needs_shared
 
 import gpt2np
 from gpt2np import explorer
 from gpt2np.anatomy import COMPONENTS, ledger
-from gpt2np.config import PRESETS, Config
+from gpt2np.assets_path import assets
+from gpt2np.config import Config
 from gpt2np.errors import InputError, TokenizerError
+from gpt2np.explorer.data import pack
 from gpt2np.explorer.mathml import mathml
 from gpt2np.explorer.page import page
-from gpt2np.explorer.run import Run, largest, shown
+from gpt2np.explorer.run import VECTORS, Run, largest, shown
 from gpt2np.tokenizer import Tokenizer
+from gpt2np.vocabulary import unwritten
 
 TEXT = "ROMEO:\nBut, soft! what light through yonder window breaks?"
 ATTACK = "</script><img src=x onerror=alert(1)>&lt;\"'\u2028\u202e\x00😀"
@@ -100,7 +105,10 @@ def arrays_of(root):
     for name, kind, shape in facts_of(root)["arrays"]:
         n, width = math.prod(shape), int(kind[1])
         planes = np.frombuffer(data, np.uint8, n * width, start).reshape(width, n)
-        arrays[name] = np.ascontiguousarray(planes.T).view("<" + kind).reshape(shape)
+        if kind == "f3":  # float32 without its first byte, which says least
+            planes = np.concatenate([np.zeros_like(planes[:1]), planes])
+        dtype = "<f4" if kind == "f3" else f"<{kind}"
+        arrays[name] = np.ascontiguousarray(planes.T).view(dtype).reshape(shape)
         start += n * width
     assert start == len(data)
     return arrays
@@ -141,6 +149,11 @@ def close(shown, value):
     return float(shown) == pytest.approx(value, rel=5.1e-4, abs=1e-12)
 
 
+def same(found, expected):
+    """Whether numbers are the same, or but for the last of four bytes."""
+    return found.shape == expected.shape and found == pytest.approx(expected, rel=1.6e-5, abs=0)
+
+
 def pair(cell):
     """The name in a cell, and the number behind it."""
     return re.fullmatch(r"(.*?) ((?:< |> )?-?[\d.]+)", cell).groups()
@@ -153,7 +166,9 @@ def test_loads_nothing(root):
     for element in root.find_all():
         assert not element.attributes.keys() & {"src", "srcset", "style", "action", "data"}
         assert element.tag not in {"link", "iframe", "object", "embed", "img", "base"}
-        assert element.attributes.get("href", "#").startswith("#")
+        assert element.tag == "a" or "href" not in element.attributes  # a link loads nothing
+        target = element.attributes.get("href", "#")
+        assert target.startswith(("#", "https://github.com/", "https://huggingface.co/"))
         assert not any(name.startswith("on") for name in element.attributes)
 
 
@@ -175,7 +190,8 @@ def test_policy_allows_its_own_style_and_script_alone(root):
 def test_ids_are_unique_and_links_lead_somewhere(root):
     ids = [element.attributes["id"] for element in root.find_all() if "id" in element.attributes]
     assert len(ids) == len(set(ids))
-    assert {link.attributes["href"][1:] for link in root.find_all("a")} <= set(ids)
+    links = {link.attributes["href"] for link in root.find_all("a")}
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
     labelled = [e.attributes["aria-labelledby"] for e in root.find_all("section")]
     assert len(labelled) == 7
     assert set(labelled) <= set(ids)
@@ -208,7 +224,7 @@ def test_text_is_text(model, attack):
 class Unfriendly:
     """A tokenizer with one token, which is markup."""
 
-    n_vocab, eot = 1, None
+    n_vocab, eot, _ranks = 1, None, {}
 
     def encode(self, text):
         return [0, 0]
@@ -246,42 +262,102 @@ def test_every_component_has_its_sheet(root, model):
         assert component.explanation in text
         assert f"{component.takes}" in text
         assert account.numbers(component.takes) in text
-        assert all(source in text for source in component.sources)
+        links = {link.text: link.attributes["href"] for link in box.find_all("a")}
+        for source in component.sources:
+            assert source.text in text
+            assert not source.url or links[source.text] == source.url
         assert component.code in text
         assert box.find("code").text == component.source_text
         if row.each:
             assert f"{row.each:,} parameters" in summary
             assert f"{row.calculation} = {row.each:,}" in text
         else:
-            assert "no parameters" in summary
-        assert f"operations{row.flops:,}" in text or row.flops == 0
+            assert (
+                "0 new parameters" if component.name == "logits" else "no parameters"
+            ) in summary
+        for calculation, each, total in (
+            (row.calculation, row.each, row.total),
+            (row.flops_calculation, row.flops_each, row.flops),
+        ):
+            told = f"{calculation} = {each:,}" if each else "none"
+            assert told + (f"; x {row.instances} = {total:,}" if total != each else "") in text
     assert f"{account.n_params:,}" in root.find("p", class_="sum").text
 
 
-def test_flow_is_that_of_the_model(root, model):
-    order = [
-        e.attributes["id"]
-        for e in root.find("ol", class_="flow").find_all("details")
-        if "id" in e.attributes
-    ]
-    names = [component.name for component in COMPONENTS if component.name != "cache"]
+def steps(root):
+    """The nodes and points of the flow, in order, a block with what is in it."""
+    for item in root.find("div", class_="flow").find_all("li"):
+        kind = (item.attributes.get("class") or "").split()
+        if kind[:1] == ["step"]:
+            yield item.attributes.get("data-step") or kind[1]
+        elif kind in (["point"], ["block"]):
+            yield (
+                item.text.split(" [")[0]
+                if kind == ["point"]
+                else item.find("details").attributes["id"]
+            )
+
+
+def test_flow_is_gpt2s(root, model):
+    """Its nodes and edges, in order, are those of the architecture's page."""
+    names = [c.name for c in COMPONENTS if c.per_layer and c.name != "cache"]
     names.insert(names.index("attn.c_attn") + 1, "cache")
-    first = names.index("ln_1")
-    assert order[:first] == names[:first]
-    assert order[first] == "h.0"
     L = model.config.n_layer
-    inside = order[first + 1 : -(L - 1) - 3]
-    assert inside == names[first:-3]
-    assert order[-(L - 1) - 3 :] == [*(f"h.{i}" for i in range(1, L)), *names[-3:]]
-    tied = root.find("li", class_="tied")
-    assert tied.find("details").attributes["id"] == "wte"
-    assert "logits" not in [e.attributes.get("id") for e in tied.find_all("details")]
+    assert list(steps(root)) == [
+        *("shared", "raw", "tokenizer", "assets", "ids", "positions", "wte", "wpe"),
+        *("embed", "dropout", "x0", "h.0", *names, "block"),
+        *(f"h.{i}" for i in range(1, L)),
+        *(f"x{L}", "ln_f", "hfinal", "logits", "logits", "sampling"),
+    ]
+    # One matrix, of which a line leads to its first use, and one past all else to its second.
+    tied = root.find("div", class_="tied")
+    within = [item.attributes.get("data-step") for item in tied.find_all("li")]
+    assert "wte" in within
+    assert "logits" not in within
+    flow = root.find("div", class_="flow")
+    assert flow.text.count("50,257 × 128") == 2  # the table, and the one that looks up in it
+    assert "token ids[1, 16]" in flow.text
+    assert "position ids0 … 15" in flow.text
+    chips = root.find("li", class_="ids").find("span", class_="chips")
+    assert [int(c.text) for c in chips.find_all("span")] == model.tokenizer.encode(TEXT)
+
+
+def test_closed_boxes_show_their_tables(root):
+    for name, shape in {
+        "wte": "50,257 × 128 = 6,432,896 parameters",
+        "wpe": "512 × 128 = 65,536 parameters",
+        "attn.c_attn": "128 × 384 + 384 = 49,536 parameters",
+        "ln_f": "128 + 128 = 256 parameters",
+        "logits": "0 new parameters",
+    }.items():
+        assert shape in root.find("details", id=name).find("summary").text
+    assert "Epos [1, 16, 128]" in root.find("details", id="wpe").find("summary").text
+
+
+def test_cache_tells_what_it_keeps(root, model):
+    account = ledger(model.config, T=16)
+    told = root.find("p", id="kept").text
+    assert f"= {2 * 4 * 128 * 16:,} numbers, {16 * account.cache_bytes_per_token:,} bytes" in told
+    assert f"({account.cache_bytes_per_token:,} bytes)" in told
+
+
+@pytest.mark.parametrize("text", [TEXT, "antidisestablishmentarianism é 😀"])
+def test_merges_spell_each_token(model, text):
+    run = Run(model, text)
+    for id, steps_of in zip(run.ids, facts_of(read(page(run)))["merges"], strict=True):
+        assert len(steps_of[0]["parts"]) == len(model.tokenizer.token_bytes(id))
+        assert steps_of[-1]["parts"] == [run.token(id)]
+        merges = (assets() / "vocab.bpe").read_text(encoding="utf-8").splitlines()[1:]
+        for step in steps_of[1:]:  # each merge makes one part, which the list has at that place
+            made = [shown(unwritten(merges[step["merge"] - 1].replace(" ", "")))]
+            assert made[0] in step["parts"]
 
 
 def test_a_head_of_its_own_is_not_tied():
     config = Config(n_ctx=8, n_embd=6, n_head=3, n_layer=1, tie_word_embeddings=False)
     root = read(page(Run(gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2()), "a b")))
-    assert not list(root.find_all("li", class_="tied"))
+    assert not list(root.find_all(class_="tied"))
+    assert not list(root.find_all("li", class_="shared"))
     assert "used twice" not in root.text
     assert f"{50257 * 6:,} parameters" in root.find("details", id="logits").text
 
@@ -371,8 +447,8 @@ def test_arrays(model, text):
 
     act = np.concatenate([trace[f"h.{i}.mlp.act"] for i in range(L)])
     assert (arrays["activations"] == -np.sort(-act, axis=-1)[..., :5]).all()
-    assert (np.take_along_axis(act, arrays["units"], -1) == arrays["activations"]).all()
-    assert arrays["active"] == pytest.approx((act > 0).sum(-1) / act.shape[-1])
+    assert same(np.take_along_axis(act, arrays["units"].astype(int), -1), arrays["activations"])
+    assert same(arrays["active"], (act > 0).sum(-1) / act.shape[-1])
     pooled = np.maximum(act[..., 0::2], act[..., 1::2])  # 512 units on 256 columns
     assert (arrays["peaks"].ravel() == pooled.max((1, 2))).all()
     shares = np.maximum(pooled, 0) / pooled.max((1, 2), keepdims=True)
@@ -382,10 +458,109 @@ def test_arrays(model, text):
     norms = {k.removeprefix("norm "): v for k, v in arrays.items() if k.startswith("norm ")}
     for name, found in norms.items():
         for i in range(L if "{i}" in name else 1):
-            x = trace[name.format(i=i)][0].reshape(T, -1).astype(np.float64)
-            assert found[i] == pytest.approx(np.sqrt((x**2).sum(-1)), rel=1e-5)
+            x = trace[name.format(i=i).replace("embed", "wte")][0].reshape(T, -1).astype(np.float64)
+            x = trace["wte"][0] + trace["wpe"][0] if name == "embed" else x
+            assert found[i] == pytest.approx(np.sqrt((x**2).sum(-1)), rel=2e-5)
     vectors = [name for name, shape in gpt2np.trace.POINTS.items() if shape.startswith("B T")]
-    assert sorted(norms) == sorted(set(vectors) - {"logits"})
+    assert sorted(norms) == sorted({*vectors, "embed"} - {"logits"})
+
+
+def activation(trace, name, tokens=slice(None)):
+    """An activation in every block, or the one outside: [L, T, n]."""
+    if name == "embed":
+        return (trace["wte"] + trace["wpe"])[:, tokens]
+    found = [trace[n] for n in (name.format(i=i) for i in range(99)) if n in trace]
+    x = np.concatenate(found[: len(found) if "{i}" in name else 1])[:, tokens]
+    return x.reshape(*x.shape[:2], -1)
+
+
+def random_model(**sizes):
+    config = Config(**{"n_ctx": 64, "n_head": 4, "n_layer": 2, "vocab_size": 50257, **sizes})
+    return gpt2np.Model(random_params(config), Tokenizer.gpt2())
+
+
+@pytest.mark.parametrize(
+    ("wish", "kept"),
+    [
+        (None, {"all": True, "type": "f4"}),
+        ("last", {"all": False, "type": "f4"}),
+        (None, {"all": False, "type": "u1"}),
+        ("all", {"all": True, "type": "f3"}),
+    ],
+)
+def test_vectors_are_the_traces(monkeypatch, wish, kept):
+    """To five digits, or where the page says so in 8 bits of each vector's own range."""
+    if kept["type"] != "f4":
+        monkeypatch.setattr(explorer.data, "ROOM", 1000)
+    model = random_model(n_embd=16)
+    trace = gpt2np.Trace()
+    gpt2np.forward(model.params, model.tokenizer.encode(TEXT), probe=trace)
+    root = read(page(Run(model, TEXT), wish))
+    arrays, facts = arrays_of(root), facts_of(root)
+    assert facts["kept"] == kept
+    assert ("last token alone" in root.find("footer").text) == (not kept["all"])
+    assert ("in 8 bits" in root.find("footer").text) == (kept["type"] == "u1")
+    tokens = slice(None) if kept["all"] else slice(-1, None)
+    for name in VECTORS:
+        x = activation(trace, name, tokens)
+        if kept["type"] == "u1":
+            low, high = np.split(arrays[f"range {name}"], 2, axis=-1)
+            found = low + (high - low) * arrays[f"coarse {name}"] / 255
+            assert np.abs(found - x).max() <= 0.51 / 255 * np.ptp(x, axis=-1).max()
+        else:
+            assert same(arrays[f"vector {name}"], x)
+    scores = np.concatenate([trace[f"h.{i}.attn.scores"] for i in range(2)])[:, :, tokens]
+    assert same(arrays["scores"], np.where(np.isinf(scores), 0, scores))
+
+
+@pytest.mark.parametrize("wish", ["all", "last"])
+def test_terms_add_up_to_the_traces_cells(wish):
+    """Those that are listed are the largest, with the true weights; all together make the cell."""
+    model = random_model(n_embd=16)
+    trace, ids = gpt2np.Trace(), model.tokenizer.encode(TEXT)
+    gpt2np.forward(model.params, ids, probe=trace)
+    arrays = arrays_of(read(page(Run(model, TEXT), wish)))
+    tokens = slice(None) if wish == "all" else slice(-1, None)
+    for name, source in {
+        "attn.c_attn": "h.{i}.ln_1",
+        "attn.c_proj": "h.{i}.attn.z",
+        "mlp.c_fc": "h.{i}.ln_2",
+        "mlp.c_proj": "h.{i}.mlp.act",
+        "logits": "ln_f",
+    }.items():
+        x = activation(trace, source, tokens).astype(np.float64)
+        y = activation(trace, name if name == "logits" else f"h.{{i}}.{name}", tokens)
+        cell, at, w = (arrays[f"{field} {name}"] for field in ("cell", "at", "w"))
+        assert cell.shape[:2] == x.shape[:2]
+        for i, t, n in np.ndindex(cell.shape):
+            if name == "logits":
+                row, bias = model.params.lm_head[cell[i, t, n]], 0
+            else:
+                row = model.params[f"h.{i}.{name}.weight"][:, cell[i, t, n]]
+                bias = model.params[f"h.{i}.{name}.bias"][cell[i, t, n]]
+            products = np.abs(x[i, t] * row)
+            assert sorted(products[at[i, t, n]]) == sorted(np.sort(products)[-6:])
+            assert same(w[i, t, n], row[at[i, t, n]])
+            assert same(arrays[f"bias {name}"][i, t, n], np.float32(bias))
+            total = (x[i, t, at[i, t, n]] * w[i, t, n]).sum() + bias
+            total += arrays[f"others {name}"][i, t, n]
+            assert total == pytest.approx(y[i, t, cell[i, t, n]], rel=1e-4, abs=1e-4)
+    if wish == "last":
+        for name in ("attn.scores", "attn.z"):
+            cell, at, x, w, others = (
+                arrays[f"{field} {name}"][..., 0, :]
+                if field in ("at", "x", "w")
+                else arrays[f"{field} {name}"][..., 0]
+                for field in ("cell", "at", "x", "w", "others")
+            )
+            total = (x * w).sum(-1) + others  # [L, H]
+            for i, h in np.ndindex(total.shape):
+                if name == "attn.scores":
+                    expected = trace[f"h.{i}.{name}"][0, h, -1, cell[i, h]]
+                    expected /= model.config.score_scale(i)
+                else:
+                    expected = trace[f"h.{i}.{name}"][0, -1, h, cell[i, h]]
+                assert total[i, h] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_strongest_heads_and_units(root, model, trace):
@@ -458,29 +633,14 @@ def test_readings_and_a_map_are_there_without_the_script(root, model, trace):
 # Size and time
 
 
-def shrunk(name):
-    """A model with a preset's blocks, heads and units, but narrow: its page is as large."""
-    c = PRESETS[name]
-    config = Config(n_layer=c.n_layer, n_head=c.n_head, n_embd=c.n_head * 2, n_inner=c.n_inner)
-    return gpt2np.Model(gpt2np.Params.random(config), Tokenizer.gpt2())
-
-
-@pytest.mark.parametrize(
-    ("name", "megabytes"),
-    [
-        ("distilgpt2", 0.7),
-        ("gpt2", 1.0),
-        ("gpt2-medium", 1.6),
-        ("gpt2-xl", 3.3),
-    ],
-)
-def test_size_for_32_tokens(name, megabytes, tmp_path):
-    model = shrunk(name)
-    text = " so" * 32
-    assert len(model.tokenizer.encode(text)) == 32
+@needs_shared
+def test_the_embedded_models_page_has_all_vectors_below_3_megabytes(model, tmp_path):
+    text = (SHARED / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
+    text = model.tokenizer.decode(model.tokenizer.encode(text)[:64])
     explorer.write_page(tmp_path / "page.html", model, text)
-    size = (tmp_path / "page.html").stat().st_size
-    assert size / 1e6 < megabytes
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert facts_of(read(text))["kept"] == {"all": True, "type": "f3"}
+    assert len(text.encode()) < 3e6
 
 
 @pytest.mark.slow
@@ -605,3 +765,10 @@ def test_mathml(latex, expected):
 def test_other_latex_is_refused(latex):
     with pytest.raises(InputError):
         mathml(latex)
+
+
+def test_a_page_s_numbers_are_little_endian():
+    arrays = {"f": np.linspace(0, 1, 7), "i": np.arange(9, dtype=np.int32).reshape(3, 3)}
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    assert pack(swapped) == pack(arrays)
+    assert [kind for _, kind, _ in pack(swapped)[0]] == ["f4", "i4"]

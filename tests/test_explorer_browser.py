@@ -81,7 +81,8 @@ def quietly(browser, url):
     yield open_page
     for context in contexts:
         context.close()
-    assert said == []
+    ours = "Canvas2D: Multiple readback"  # which only these tests do
+    assert [text for text in said if not text.startswith(ours)] == []
     assert asked == opened
 
 
@@ -132,8 +133,8 @@ def reading(page, name):
 
 def close(shown, value):
     shown = shown.strip("\u2007\u2008")
-    if shown == "< 0.0001":
-        return 0 < value < 1e-4
+    if shown in ("< 0.0001", "> -0.0001"):
+        return 0 < abs(value) < 1e-4 and (value > 0) == (shown[0] == "<")
     return float(shown) == pytest.approx(value, rel=5.1e-4)
 
 
@@ -143,7 +144,7 @@ def close(shown, value):
 def test_every_box_opens(page):
     boxes = page.locator(".flow details.box:not([name])")
     names = boxes.evaluate_all("boxes => boxes.map(box => box.id)")
-    assert len(names) == 19
+    assert len(names) == 20
     for name in names:
         sheet = page.locator(f"[id='{name}'] > .sheet")
         assert not sheet.is_visible()
@@ -257,6 +258,208 @@ def test_maps_are_the_patterns(open_page, trace, scheme):
     share = (pixels[..., 0] - paper[0]) / (ink[0] - paper[0])
     pattern = trace["h.1.attn.pattern"][0, 2]
     assert np.abs(share - pattern).max() < 0.5 / 255 + 0.6 / abs(ink[0] - paper[0])
+
+
+def vectors_of(trace, block, head, t):
+    """What the cells under each box are: of each row the true numbers."""
+    h, K = f"h.{block}", trace["h.0.attn.q"].shape[-1]
+    before = trace[f"h.{block - 1}"] if block else trace["wte"] + trace["wpe"]
+    scores = trace[f"{h}.attn.scores"][0, head, t, : t + 1]
+    flat = {
+        name: trace[f"{h}.{name}"][0, t].ravel()
+        for name in (
+            "ln_1",
+            "attn.c_attn",
+            "attn.z",
+            "attn.c_proj",
+            "resid_mid",
+            "ln_2",
+            "mlp.c_fc",
+            "mlp.act",
+            "mlp.c_proj",
+        )
+    }
+    return {
+        "wte": [trace["wte"][0, t]],
+        "wpe": [trace["wpe"][0, t]],
+        "embed": [trace["wte"][0, t] + trace["wpe"][0, t]],
+        **{name: [x] for name, x in flat.items()},
+        "ln_1": [before[0, t], flat["ln_1"]],
+        "ln_2": [flat["resid_mid"], flat["ln_2"]],
+        "attn.c_attn": np.split(flat["attn.c_attn"], 3),
+        "attn.scores": [scores * np.sqrt(K), scores],
+        "attn.pattern": [trace[f"{h}.attn.pattern"][0, head, t, : t + 1]],
+        "h.{i}": [trace[h][0, t]],
+        "ln_f": [trace["h.3"][0, t], trace["ln_f"][0, t]],
+    }
+
+
+@pytest.mark.parametrize(("t", "block", "head"), [(0, 0, 0), (6, 2, 3), (15, 3, 1)])
+def test_cells_are_the_traces_vectors(kept_page, trace, t, block, head):
+    """Every cell: its number to four digits, and its shade by the largest of the row."""
+    page = kept_page
+    page.evaluate("s => choose(s)", {"token": t, "head": head})
+    open_block(page, block)
+    rows = vectors_of(trace, block, head, t)
+    assert set(rows) | {"logits"} == set(page.evaluate("Object.keys(CELLS)"))
+    for name, expected in rows.items():
+        place = page.locator(f'[data-cells="{name}"]')
+        assert place.locator("[role=slider]").count() == len(expected)
+        for row, numbers in enumerate(expected):
+            told = page.evaluate(
+                "([name, row]) => { const x = CELLS[name][row][1](state, state.token);"
+                " return Array.from(x, (_, i) => tell(state, state.token, name, [name, row, i], x)"
+                ".map(part => part.textContent ?? part).join('')) }",
+                [name, row],
+            )
+            assert len(told) == len(numbers)
+            for i, (text, value) in enumerate(zip(told, numbers, strict=True)):
+                place_of, shown = re.fullmatch(
+                    r"(.*?): (\S+|< \S+|> \S+?)(?:\. Choose.*)?", text
+                ).groups()
+                assert place_of.endswith((str(i), f"head {i // 32}, {i % 32}", f"({i})"))
+                near_zero = (
+                    abs(value) < 1e-3 and shown[0] not in "<>" and abs(float(shown) - value) < 1e-6
+                )
+                assert close(shown, value) or near_zero, (name, row, i)
+            canvas = place.locator("canvas").nth(row)
+            pixels = np.array(canvas.evaluate(PIXELS)).reshape(-1, 4)[: len(numbers)]
+            strongest = pixels[np.abs(numbers).argmax()]
+            part = "color" if numbers[np.abs(numbers).argmax()] > 0 else "borderTopColor"
+            ink = [
+                int(n)
+                for n in re.findall(
+                    r"\d+",
+                    canvas.evaluate("(canvas, part) => getComputedStyle(canvas)[part]", part),
+                )
+            ]
+            assert strongest[:3].tolist() == ink[:3], (name, row)
+
+
+def terms_shown(page, name):
+    """The table under a box: its lines, as the name and the numbers of each."""
+    settled(page)
+    lines = page.locator(f'[data-cells="{name}"] tbody tr').evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return [[cell.strip("\u2007\u2008") for cell in line] for line in lines]
+
+
+def check_terms(lines, x, w, bias, expected):
+    """x and w are the whole vectors: those listed are the largest terms, and all make the sum."""
+    products = x.astype(np.float64) * w
+    order = np.argsort(-np.abs(products), kind="stable")[:6]
+    for line, i in zip(lines, order, strict=False):
+        assert close(line[1], x[i])
+        assert close(line[2], w[i])
+        assert close(line[3], products[i])
+    rest = [line for line in lines if line[0].endswith("other terms")]
+    if rest:
+        others = products.sum() - products[order].sum()
+        assert rest[0][0] == f"{len(x) - 6} other terms"
+        assert float(rest[0][3]) == pytest.approx(others, rel=6e-4, abs=2e-5)
+    if bias is not None:
+        assert close(lines[-2][3], bias)
+    assert float(lines[-1][3]) == pytest.approx(expected, rel=6e-4, abs=2e-5)
+
+
+@pytest.mark.parametrize(("t", "block", "head"), [(15, 0, 2), (7, 3, 1)])
+def test_cells_are_taken_apart_with_the_true_weights(kept_page, model, trace, t, block, head):
+    page, p = kept_page, model.params
+    page.evaluate("s => choose(s)", {"token": t, "head": head})
+    open_block(page, block)
+    h = f"h.{block}"
+    q, k, v = (trace[f"{h}.attn.{name}"][0, head] for name in "qkv")
+    for s in (0, t // 2, t):  # any key, any cell of z
+        page.evaluate("taken => set({ taken })", ["attn.scores", 0, s])
+        check_terms(terms_shown(page, "attn.scores"), q[t], k[s], None, q[t] @ k[s])
+    pattern = trace[f"{h}.attn.pattern"][0, head, t]
+    for i in (0, 17):
+        page.evaluate("taken => set({ taken })", ["attn.z", 0, 32 * head + i])
+        expected = trace[f"{h}.attn.z"][0, t, head, i]
+        check_terms(terms_shown(page, "attn.z"), pattern[: t + 1], v[: t + 1, i], None, expected)
+    for name, source in {
+        "attn.c_attn": "ln_1",
+        "attn.c_proj": "attn.z",
+        "mlp.c_fc": "ln_2",
+        "mlp.c_proj": "mlp.act",
+    }.items():
+        x = trace[f"{h}.{source}"][0, t].ravel()
+        for row in range(3 if name == "attn.c_attn" else 1):
+            marks = page.evaluate(
+                "([name, row]) => marked(state, state.token, name, row)", [name, row]
+            )
+            assert len(marks) == 4
+            for index in marks[:2]:
+                page.evaluate("taken => set({ taken })", [name, row, index])
+                cell = index + 128 * row
+                check_terms(
+                    terms_shown(page, name),
+                    x,
+                    p[f"{h}.{name}.weight"][:, cell],
+                    p[f"{h}.{name}.bias"][cell],
+                    trace[f"{h}.{name}"][0, t, cell],
+                )
+    best = np.argsort(-trace["logits"][0, t])[:4]
+    for n, id in enumerate(best):
+        page.evaluate("taken => set({ taken })", ["logits", 0, n])
+        check_terms(
+            terms_shown(page, "logits"),
+            trace["ln_f"][0, t],
+            p.wte[id],
+            None,
+            trace["logits"][0, t, id],
+        )
+
+
+def test_cells_by_pointer_and_keyboard(page, trace):
+    slider = page.locator('[data-cells="wte"] [role=slider]')
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 17.5 / 128, box["y"] + 5)
+    told = page.locator('[data-cells="wte"] .told')
+    settled(page)
+    assert close(told.text_content().removeprefix("17: "), trace["wte"][0, -1, 17])
+    slider = page.locator('[data-cells="mlp.c_proj"] [role=slider]')
+    slider.focus()
+    page.keyboard.press("End")
+    settled(page)
+    assert slider.get_attribute("aria-valuenow") == "127"
+    assert slider.get_attribute("aria-valuetext").startswith("127: ")
+    page.keyboard.press("m")  # to a cell that is marked
+    settled(page)
+    cell = int(slider.get_attribute("aria-valuenow"))
+    assert cell in page.evaluate("marked(state, state.token, 'mlp.c_proj', 0)")
+    page.keyboard.press("Enter")
+    lines = terms_shown(page, "mlp.c_proj")
+    assert close(lines[-1][3], trace["h.0.mlp.c_proj"][0, -1, cell])
+
+
+def test_vectors_of_the_last_token_alone(open_page, model, tmp_path, trace):
+    explorer.write_page(tmp_path / "page.html", model, TEXT, vectors="last")
+    page = open_page((tmp_path / "page.html").as_uri())
+    q, k = (trace[f"h.0.attn.{name}"][0] for name in "qk")
+    head = page.evaluate("state.head")
+    key = int((q[head, -1] @ k[head].T).argmax())
+    check_terms(
+        terms_shown(page, "attn.scores"),
+        q[head, -1],
+        k[head, key],
+        None,
+        q[head, -1] @ k[head, key],
+    )
+    choose(page, "choose-token", 3)
+    told = page.locator('[data-cells="ln_1"] .told')
+    assert told.text_content() == "The page has the vectors of the last token alone."
+    assert "Vectors are kept of the last token alone" in page.locator("footer").text_content()
+
+
+def test_merges_are_shown_one_by_one(page, tokens):
+    choose(page, "choose-token", tokens.index("·light"))
+    steps = page.locator("[data-cells=tokenizer] li").all_text_contents()
+    assert steps[0] == "·light bytes"
+    assert steps[-1].startswith("·light merge ")
+    assert len(steps) == 1 + 5  # six bytes, five merges
 
 
 def test_pointing_at_a_token_shows_it_for_as_long(page, tokens):

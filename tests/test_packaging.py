@@ -28,7 +28,9 @@ def files_of(*folders):
 def test_the_wheel_holds_the_package_and_its_assets(build):
     wheel = zipfile.ZipFile(build("wheel"))
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assets = {"assets/vocab.bpe", "assets/README.md"} | files_of("assets/tiny-shakespeare")
+    assets = {"assets/vocab.bpe", "assets/README.md", "assets/tutorial.ipynb"} | files_of(
+        "assets/tiny-shakespeare"
+    )
     assert "gpt2np/py.typed" in names
     assert names == files_of("gpt2np") | {f"gpt2np/{name}" for name in assets}
     (licence,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]

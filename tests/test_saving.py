@@ -10,7 +10,7 @@ from models import random_params, saved_model
 from shared import SHARED, needs_shared
 
 import gpt2np
-from gpt2np.checkpoints import open_checkpoint
+from gpt2np.checkpoints import open_checkpoint, safetensors
 from gpt2np.cli import main
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError
@@ -158,3 +158,14 @@ def test_a_model_is_replaced_only_if_asked(tmp_path, name):
     gpt2np.save(gpt2np.load(), tmp_path, overwrite=True)
     assert gpt2np.load(tmp_path / "model.safetensors").config == gpt2np.load().config
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", None])
+def test_files_are_little_endian_whatever_the_arrays_are(tmp_path, monkeypatch, dtype):
+    arrays = {"a": np.linspace(-3, 3, 12, dtype=np.float32), "b": np.arange(5, dtype=np.int64)}
+    safetensors.save(tmp_path / "little", arrays, dtype=dtype)
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    bits = safetensors.float32_to_bfloat16
+    monkeypatch.setattr(safetensors, "float32_to_bfloat16", lambda x: bits(x).astype(">u2"))
+    safetensors.save(tmp_path / "big", swapped, dtype=dtype)
+    assert (tmp_path / "big").read_bytes() == (tmp_path / "little").read_bytes()

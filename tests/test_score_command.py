@@ -246,7 +246,9 @@ def test_every_word_in_every_format(run, tmp_path, files, model, correction):
     for name in ("o.jsonl", "o.csv"):
         assert run(files[1], *options, "-o", tmp_path / name)[0] == 0
     _, table, _ = run(files[1], *options)
-    words = [s.words(correction=correction) for s in scoring.score(model, TEXTS)]
+    words = [
+        s.words(boundary="whitespace" if correction else None) for s in scoring.score(model, TEXTS)
+    ]
     rows = table_rows(tmp_path / "o.csv")
     assert [(int(r["line"]), r["word"], int(r["start"]), int(r["end"])) for r in rows] == [
         (line, w.text, w.start, w.end) for line, many in enumerate(words, 1) for w in many

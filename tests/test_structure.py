@@ -22,13 +22,9 @@ FENCE = (
     *("config", "schema", "params", "kernels", "layers", "model", "cache", "trace"),
     *("tokenizer", "vocabulary", "sampling"),
 )
-BESIDE_IT = ["errors", "assets_path"]
-# What reads and writes files: Trace.save, Tokenizer.from_files and Tokenizer.save.
-WAYS_OUT = {
-    "trace": {"gpt2np.dumps"},
-    "tokenizer": {"gpt2np.tokenizer_files"},
-    "vocabulary": {"gpt2np.files"},
-}
+BESIDE_IT = ["errors", "assets_path", "notebook"]  # which import nothing but errors themselves
+# What reads and writes files: Tokenizer.from_files and Tokenizer.save.
+WAYS_OUT = {"tokenizer": {"gpt2np.tokenizer_files"}, "vocabulary": {"gpt2np.files"}}
 # Each imports none of those to its right.
 ORDER = ["gpt2np.kernels", "gpt2np.layers", "gpt2np.model", "gpt2np.generation", "gpt2np.commands"]
 RUNTIME = {"numpy", "regex", "requests", "tqdm", "gpt2np"}
@@ -87,6 +83,8 @@ def test_the_reference_stays_a_reference():
     allowed = {f"gpt2np.{name}" for name in [*FENCE, *BESIDE_IT]}
     for name in FENCE:
         assert modules_of(f"gpt2np.{name}") <= allowed | WAYS_OUT.get(name, set()), name
+    for name in BESIDE_IT:
+        assert modules_of(f"gpt2np.{name}") <= {"gpt2np.errors"}, name
 
 
 def test_there_is_no_circle():

@@ -1,5 +1,6 @@
 """Probes and Trace: which points, in which order, at which cost, and what replacing one does."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -50,8 +51,35 @@ def test_patterns(params):
     assert names("h.*.attn.pattern") == [f"h.{i}.attn.pattern" for i in range(3)]
     assert names(["ln_f", "h.1"]) == ["h.1", "ln_f"]
     assert names(iter(["w?e"])) == ["wte", "wpe"]
-    assert names("h") == names([]) == []
+    assert names([]) == []
     assert names(None) == names("*") == point_names(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("h.0.attn.patern", "matches no activation; near it are h.0.attn.pattern, "),
+        ("h.11.atn.q", "near it are h.11.attn.q"),
+        (["ln_f", "ln_g"], "'ln_g' matches no activation; near it are ln_f"),
+        ("h", "'h' matches no activation"),
+        ("attn.*", "'attn.*' matches no activation"),
+        ("blocks.1.attn.hook_z", "what TransformerLens calls so is 'h.1.attn.z'"),
+        ("blocks.*.hook_resid_post", "what TransformerLens calls so is 'h.*'"),
+        ("hook_embed", "what TransformerLens calls so is 'wte'"),
+        (["h.1", 1], "a pattern is a text like 'h.*.attn.pattern', not 1"),
+        (1, "patterns are texts like 'h.*.attn.pattern', not 1"),
+    ],
+)
+def test_a_pattern_that_can_match_nothing_is_refused(pattern, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        Trace(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["h.3.*", "h.1[0-9].attn.q", ["ln_f", "h.12345.ln_1"]])
+def test_a_pattern_that_matches_nothing_of_the_model_is_told(params, pattern):
+    says = "matches no activation of this model, whose last block is h.2"
+    with pytest.raises(InputError, match=re.escape(says)):
+        forward(params, IDS, probe=Trace(pattern))
 
 
 def test_copies_and_live_arrays(params):

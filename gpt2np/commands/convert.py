@@ -1,4 +1,4 @@
-"""gpt2np convert: write any model as a Hugging Face folder."""
+"""gpt2np convert: write any model as a Hugging Face folder, a GGUF or an .npz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="where to write config.json, model.safetensors and the vocabulary",
+        help="where to write config.json, model.safetensors and the vocabulary; or a file that "
+        "ends in .gguf (for llama.cpp) or .npz (for NumPy)",
     )
     parser.add_argument(
         "--dtype",
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read the model, write it again, and print the folder in which it is then."""
+    """Read the model, write it again, and print where it is then."""
     args.dtype = "float32"
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)

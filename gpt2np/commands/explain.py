@@ -57,14 +57,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_force(parser)
 
+    parser.add_argument(
+        "--vectors",
+        choices=("all", "last"),
+        help="of which tokens the page has every vector, for --html (of all where it stays below "
+        "3 MB, else of the last)",
+    )
+
 
 def run(args: argparse.Namespace) -> None:
     """Print the table or the sheet of the component, or write the page."""
     if args.html:
         _write_page(args)
         return
-    if args.text is not None:
-        raise InputError("--text is for the page: add --html FILE")
+    for option in ("text", "vectors"):
+        if getattr(args, option) is not None:
+            raise InputError(f"--{option} is for the page: add --html FILE")
     source = args.model or "gpt2"
     opened = None if source in BY_NAME else inspect(source)
     config = opened.fitted.params.config if opened else BY_NAME[source].config
@@ -92,7 +100,8 @@ def _write_page(args: argparse.Namespace) -> None:
         )
     check_output(args, args.html, "--html FILE", _PAGE)
     model = load(args.model)
-    explorer.write_page(args.html, model, explorer.TEXT if args.text is None else args.text)
+    text = explorer.TEXT if args.text is None else args.text
+    explorer.write_page(args.html, model, text, vectors=args.vectors)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
 
 
@@ -170,7 +179,7 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
         "formula": component.latex if latex else component.formula,
         **account.facts(row),
         "here": component.code,
-        "sources": "; ".join(component.sources),
+        "sources": "; ".join(source.text for source in component.sources),
     }
     lines = [f"{component.name}: {component.title}", ""]
     for name, value in facts.items():
@@ -194,9 +203,12 @@ def _as_json(row: Account, account: Ledger) -> str:
             "parameters_each": row.each,
             "instances": row.instances,
             "parameters": row.total,
+            "flops_calculation": row.flops_calculation,
+            "flops_each": row.flops_each,
             "flops": row.flops,
             "explanation": component.explanation,
-            "sources": component.sources,
+            "sources": [source.text for source in component.sources],
+            "links": [source.url for source in component.sources],
             "code": component.code,
         }
     )

@@ -378,7 +378,7 @@ def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
             map(_number, score.entropy),
         ]
     else:
-        words = score.words(correction=unit == "word")
+        words = score.words(boundary="whitespace" if unit == "word" else None)
         values = [
             [word.start for word in words],
             [word.end for word in words],
@@ -452,7 +452,7 @@ def _table(document: Document, score: Score, unit: str, *, heading: bool, termin
         lines.append(f"{'bits':>7}  word")
         shown = [
             (word.surprisal, f"{word.surprisal:7.2f}  ", _printable(word.text))
-            for word in score.words(correction=unit == "word")
+            for word in score.words(boundary="whitespace" if unit == "word" else None)
         ]
     for bits, numbers, whole in shown:
         name = _cut(whole, columns - len(numbers))

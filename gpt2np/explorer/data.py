@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.explorer.run import Run, largest
+from gpt2np.explorer.run import VECTORS, Run, largest
+from gpt2np.explorer.terms import of_attention, of_run
 from gpt2np.params import Array
 
 NAMED = 1000  # next tokens that have their names on the page, to be drawn
+ROOM = 1_900_000  # bytes of vectors that leave the page below 3 MB
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -24,32 +27,46 @@ def facts(run: Run) -> dict[str, Any]:
         "ids": run.ids,
         "surprisal": [0.0, *run.surprisal[1:].tolist()],
         "names": {id: run.token(id) for id in ids},
+        "merges": [run.merges(id) for id in run.ids],
         "points": list(run.stream),
+        "D": run.config.n_embd,
+        "K": run.config.head_width,
+        "scales": [run.config.score_scale(i) for i in range(run.config.n_layer)],
         "shades": run.shades,
         "tabled": run.tabled,
         "opening": run.opening._asdict(),
     }
 
 
-def arrays(run: Run) -> dict[str, npt.NDArray[Any]]:
-    """What is much. The shades of maps are bytes; floats that are printed lose no digit."""
+class Packed(NamedTuple):
+    """An array, and the type to write it in: u1, u2, i4, f4, or f3, which is f4 without a byte: it
+    is right to 2 in 100,000."""
+
+    type: str
+    array: npt.NDArray[Any]
+
+
+def arrays(run: Run, kept: Kept) -> dict[str, Packed]:
+    """What is much. The shades of maps are coarse; numbers that are printed are as they are."""
     queries, keys = np.tril_indices(len(run.ids))
     nearest, units = largest(run.pattern, 1 if run.many_heads else 3), largest(run.act, 5)
     peak = run.act_map.max((1, 2), keepdims=True)
     return {
-        **{f"norm {name}": norms for name, norms in run.norms.items()},
-        "stream": np.stack(list(run.stream_statistics.values())),
-        "pattern": _shades(run.pattern[..., queries, keys], run.shades),
-        "nearest": nearest.at.astype(np.uint8),
-        "weights": nearest.value,
-        "units": units.at.astype(np.int32),
-        "activations": units.value,
-        "active": (run.act > 0).mean(-1),
-        "mlp": _shades(run.act_map / np.where(peak > 0, peak, 1)),
-        "peaks": peak,
-        "lens": run.lens.at.astype(np.int32),
-        "chances": run.lens.value,
-        "logits": run.next_logits,
+        **{f"norm {name}": Packed("f4", norms) for name, norms in run.norms.items()},
+        "stream": Packed("f4", np.stack(list(run.stream_statistics.values()))),
+        "pattern": Packed("u1", _shades(run.pattern[..., queries, keys], run.shades)),
+        "nearest": Packed("u1", nearest.at),
+        "weights": Packed("f4", nearest.value),
+        "units": Packed("u2", units.at),
+        "activations": Packed("f4", units.value),
+        "active": Packed("f4", (run.act > 0).mean(-1)),
+        "mlp": Packed("u1", _shades(run.act_map / np.where(peak > 0, peak, 1))),
+        "peaks": Packed("f4", peak),
+        "lens": Packed("i4", run.lens.at),
+        "chances": Packed("f4", run.lens.value),
+        "logits": Packed("f4", run.next_logits),
+        **_vectors(run, kept),
+        **_terms(run, kept),
     }
 
 
@@ -59,19 +76,85 @@ def _shades(x: Array, most: int = 255) -> npt.NDArray[np.uint8]:
     return shades
 
 
-def pack(arrays: dict[str, npt.NDArray[Any]]) -> tuple[list[Any], str]:
+class Kept(NamedTuple):
+    """Which vectors are in the page: of all tokens or of the last, and in which type."""
+
+    all: bool
+    type: str
+
+    @property
+    def tokens(self) -> slice:
+        """Of which tokens."""
+        return slice(None) if self.all else slice(-1, None)
+
+
+def kept(run: Run, wish: str | None = None) -> Kept:
+    """Decide what the page has room for, or do as was wished.
+
+    Parameters
+    ----------
+    wish : "all" or "last", optional
+    """
+    each = sum(run.norms[name].shape[0] * run.width(name) for name in VECTORS)
+    every = each * len(run.ids)
+    if wish == "all" or (wish is None and 3 * every <= ROOM):
+        return Kept(True, "f4" if 4 * every <= ROOM else "f3")
+    return Kept(len(run.ids) == 1, "f4" if 4 * each <= ROOM else "f3" if 3 * each <= ROOM else "u1")
+
+
+def _vectors(run: Run, kept: Kept) -> dict[str, Packed]:
+    """Every activation that is a vector for each token, and the scores behind the patterns."""
+    exact = "f4" if kept.type == "f4" else "f3"
+    scores = np.stack(
+        [run.trace[f"h.{i}.attn.scores"][0, :, kept.tokens] for i in range(run.config.n_layer)]
+    )
+    found = {"scores": Packed(exact, np.where(np.isfinite(scores), scores, 0))}  # [L, H, T, T]
+    for name in VECTORS:
+        x = run.vectors(name)[:, kept.tokens]
+        if kept.type == "u1":
+            low, high = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
+            found[f"coarse {name}"] = Packed(
+                "u1", _shades((x - low) / np.maximum(high - low, 1e-30))
+            )
+            found[f"range {name}"] = Packed("f3", np.concatenate([low, high], -1))
+        else:
+            found[f"vector {name}"] = Packed(kept.type, x)
+    return found
+
+
+def _terms(run: Run, kept: Kept) -> dict[str, Packed]:
+    exact = "f4" if kept.type == "f4" else "f3"
+    parts = of_run(run, kept.tokens) | ({} if kept.all else of_attention(run))
+    return {
+        f"{field} {name}": Packed("i4" if field in ("cell", "at") else exact, value)
+        for name, terms in parts.items()
+        for field, value in terms._asdict().items()
+        # The script knows x, unless that is a vector in 8 bits.
+        if field != "x" or kept.type == "u1" or name in ("attn.scores", "attn.z")
+    }
+
+
+def pack(arrays: Mapping[str, Packed]) -> tuple[list[Any], str]:
     """Pack arrays into text: a list of (name, type, shape), and all bytes, compressed, as base64.
 
-    Floats become float32. Of numbers of several bytes all first bytes come first, then all second
-    ones and so on, as like compresses with like.
+    Of numbers of several bytes all first bytes come first, then all second ones and so on, as like
+    compresses with like.
 
-    >>> pack({"x": np.array([[1, 2, 3]], np.uint8)})[0]
-    [('x', 'u1', (1, 3))]
+    >>> pack({"x": Packed("u2", np.array([[1, 2, 3]]))})[0]
+    [('x', 'u2', (1, 3))]
     """
     entries, parts = [], []
-    for name, array in arrays.items():
-        little = np.ascontiguousarray(array, "<f4" if array.dtype.kind == "f" else None)
-        bytes_of_each = little.reshape(-1, 1).view(np.uint8)
-        entries.append((name, little.dtype.str[1:], array.shape))
-        parts.append(bytes_of_each.T.tobytes())
+    for name, (kind, array) in arrays.items():
+        entries.append((name, kind, array.shape))
+        parts.append(_planes(kind, array))
     return entries, base64.b64encode(zlib.compress(b"".join(parts), 9)).decode()
+
+
+def _planes(kind: str, array: npt.NDArray[Any]) -> bytes:
+    little = np.ascontiguousarray(array, "<f4" if kind[0] == "f" else f"<{kind}")
+    planes = little.reshape(-1, 1).view(np.uint8).T
+    if kind == "f3":  # rounded, to 16 bits after the first
+        rounded = little.reshape(-1, 1).view("<u4") + np.uint32(128)
+        planes = rounded.astype("<u4").view(np.uint8).T[1:]
+    data: bytes = planes.tobytes()
+    return data

@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from gpt2np.anatomy import Ledger
 from gpt2np.explorer.markup import Markup, element, join
 from gpt2np.explorer.run import Run, largest
 from gpt2np.layers import softmax
@@ -70,6 +71,22 @@ def next_in_block(run: Run, block: int) -> Markup:
     """Tell what the model would say comes next, were it read after the block."""
     at, value = (part[block + 1, run.opening.token, 0] for part in run.lens)
     return join("next ", _pair(run, int(at), value))
+
+
+def kept(account: Ledger) -> str:
+    """Tell what the cache holds after this run, and what the next token would add."""
+    n = account.symbols
+    each = 2 * n["L"] * n["D"]
+    return (
+        f"Kept after {_count(n['S'], 'token')}: k and v of {_count(n['L'], 'block')}, "
+        f"{_count(n['H'], 'head')} of {n['K']} numbers: 2 · {n['L']} · {n['D']} · {n['S']} = "
+        f"{each * n['S']:,} numbers, {4 * each * n['S']:,} bytes in float32. "
+        f"The next token adds 2 · {n['L']} · {n['D']} = {each:,} ({4 * each:,} bytes)."
+    )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def tokens(run: Run) -> Markup:

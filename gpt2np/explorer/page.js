@@ -45,8 +45,9 @@ function aligned(texts) {
 
 // The run: what was computed, and how it is asked for
 
-const WIDTH = { u1: 1, i4: 4, f4: 4 };
-const KIND = { u1: Uint8Array, i4: Int32Array, f4: Float32Array };
+// Of each type, how many bytes are written, how many a number has, and what it is.
+const TYPES = { u1: [1, 1, Uint8Array], u2: [2, 2, Uint16Array], i4: [4, 4, Int32Array],
+                f3: [3, 4, Float32Array], f4: [4, 4, Float32Array] };
 
 // Unpack what data.py packed. Of an array, at(i, j, ...) is an entry, or a row of them.
 async function unpack(entries, base64) {
@@ -56,11 +57,11 @@ async function unpack(entries, base64) {
   const arrays = {};
   let start = 0;
   for (const [name, type, shape] of entries) {
-    const n = shape.reduce((a, b) => a * b, 1), width = WIDTH[type];
+    const n = shape.reduce((a, b) => a * b, 1), [written, width, Numbers] = TYPES[type];
     const own = new Uint8Array(n * width);
-    for (let k = 0; k < width; k++)
+    for (let k = width - written; k < width; k++)
       for (let i = 0; i < n; i++) own[i * width + k] = bytes[start++];
-    arrays[name] = array(new KIND[type](own.buffer), shape);
+    arrays[name] = array(new Numbers(own.buffer), shape);
   }
   return arrays;
 }
@@ -76,13 +77,24 @@ function array(values, shape) {
 
 const pairs = (keys, values) => Array.from(keys, (key, i) => [key, values[i]]);
 
+// What each map takes.
+const INPUT = { "attn.c_attn": "ln_1", "attn.c_proj": "attn.z", "mlp.c_fc": "ln_2",
+                "mlp.c_proj": "mlp.act", logits: "ln_f", "attn.scores": "attn.c_attn",
+                "attn.z": "attn.c_attn" };
+const ofAttention = name => name === "attn.scores" || name === "attn.z";
+
 // A run that is written in the page.
 function storedRun(facts, arrays) {
-  const [L, H] = arrays.nearest.shape, { pattern } = arrays;
+  const [L, H] = arrays.nearest.shape, { pattern } = arrays, T = facts.tokens.length;
+  // An array by an activation's name, inside of a block or outside.
+  const find = (what, name) => arrays[`${what} ${name}`] ?? arrays[`${what} h.{i}.${name}`];
+  const ofBlock = (found, block) => Math.min(block, found.shape[0] - 1);
+  // Vectors may be kept of the last token alone.
+  const row = t => facts.kept.all ? t : t === T - 1 ? 0 : null;
   if (facts.shades !== 255)
     pattern.values.forEach((shade, i) => { pattern.values[i] = 255 / facts.shades * shade; });
   return {
-    ...facts, L, H, T: facts.tokens.length, logits: arrays.logits.values,
+    ...facts, L, H, T, logits: arrays.logits.values,
     name: id => facts.names[id],
     // Of 255, what token t takes of those up to itself.
     shades: (block, head, t) => pattern.at(block, head).subarray(t * (t + 1) / 2,
@@ -90,8 +102,41 @@ function storedRun(facts, arrays) {
     nearest: (block, head, t) => pairs(arrays.nearest.at(block, head, t),
                                        arrays.weights.at(block, head, t)).filter(([s]) => s <= t),
     norm(name, block, t) {
-      const norms = arrays[`norm ${name}`] ?? arrays[`norm h.{i}.${name}`];
-      return norms?.at(norms.shape[0] > 1 ? block : 0, t);    // outside of the blocks there is one
+      const found = find("norm", name);
+      return found?.at(ofBlock(found, block), t);
+    },
+    vector(name, block, t) {
+      if (row(t) === null) return null;
+      const found = find("vector", name) ?? find("coarse", name), at = ofBlock(found, block);
+      if (facts.kept.type !== "u1") return found.at(at, row(t));
+      const [low, high] = find("range", name).at(at, row(t));
+      return Float32Array.from(found.at(at, row(t)), shade => low + shade / 255 * (high - low));
+    },
+    scores: (block, head, t) => row(t) === null ? null
+                              : arrays.scores.at(block, head, row(t)).subarray(0, t + 1),
+    best(t) {
+      const ids = this.marked("logits", 0, 0, t);
+      return ids.length ? ids.map(id => {
+        const { terms, others } = this.terms("logits", 0, 0, t, id);
+        return [id, terms.reduce((sum, [, x, w]) => sum + x * w, others)];
+      }) : null;
+    },
+    // The places of the cells whose terms are kept, and those of one cell.
+    marked(name, block, head, t) {
+      const cells = row(t) === null ? null : find("cell", name);
+      return !cells ? [] : [...cells.at(ofBlock(cells, block), ofAttention(name) ? head : row(t))];
+    },
+    terms(name, block, head, t, cell) {
+      const n = this.marked(name, block, head, t).indexOf(cell);
+      if (n < 0) return null;
+      const at = what => {
+        const found = find(what, name);
+        return found?.at(ofBlock(found, block), ofAttention(name) ? head : row(t), n);
+      };
+      const x = this.vector(INPUT[name], block, t);
+      const w = at("w"), stored = at("x"), bias = at("bias"), others = at("others");
+      return { terms: Array.from(at("at"), (i, m) => [i, stored ? stored[m] : x[i], w[m]]),
+               others, bias };
     },
     stream: (kind, t) => range(2 * L + 1).map(point => arrays.stream.at(kind, point, t)),
     units: (block, t) => pairs(arrays.units.at(block, t), arrays.activations.at(block, t)),
@@ -109,6 +154,8 @@ const state = {
   run: null, token: 0, block: 0, head: 0,
   open: null,       // the block whose box is open
   pointed: null,    // the token that is pointed at, which is shown for as long
+  cell: null,       // the cell of a vector that is pointed at, as [box, row, index]
+  taken: null,      // the cell that is taken apart
   temperature: 1, topK: Infinity, topP: 1,
   dark: dark.matches, width: 0,
 };
@@ -251,21 +298,300 @@ const flowView = view($("the-flow"), s => [s.open], ({ open }) => {
   boxes.forEach((box, i) => { box.open = i === open; });
 });
 
-// Maps: one pixel for a number
+// Cells: the chosen token's vectors under the box that makes them
 
-// The 256 shades from the canvas's background to its colour, as pixels.
-function palette(canvas) {
-  const style = getComputedStyle(canvas);
-  const [to, from] = [style.color, style.backgroundColor].map(c => c.match(/\d+/g).map(Number));
-  return Uint32Array.from(range(256), shade => {
-    const [r, g, b] = [0, 1, 2].map(k => Math.round(from[k] + shade / 255 * (to[k] - from[k])));
-    return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+const softmax = x => {
+  const largest = x.reduce((a, b) => Math.max(a, b)), e = Array.from(x, v => Math.exp(v - largest));
+  const sum = e.reduce((a, b) => a + b);
+  return e.map(v => v / sum);
+};
+const vector = name => (s, t) => s.run.vector(name, s.open ?? 0, t);
+const part = n => (s, t) =>
+  s.run.vector("attn.c_attn", s.open ?? 0, t)?.subarray(n * s.run.D, (n + 1) * s.run.D);
+const scores = (s, t) => s.run.scores(s.open ?? 0, s.head, t);
+const input = (s, t) =>    // of a block
+  s.open ? s.run.vector("h.{i}", s.open - 1, t) : s.run.vector("embed", 0, t);
+
+// Of each box its rows of cells: a label, the numbers, and whether they lie head by head.
+const CELLS = {
+  wte: [["E_t", vector("wte")]],
+  wpe: [["E_pos", vector("wpe")]],
+  embed: [["E_t + E_pos", vector("embed")]],
+  ln_1: [["before", input], ["after", vector("ln_1")]],
+  "attn.c_attn": [["q", part(0), true], ["k", part(1), true], ["v", part(2), true]],
+  "attn.scores": [
+    ["q · k", (s, t) => scores(s, t)?.map(x => x / s.run.scales[s.open ?? 0])],
+    ["scaled, masked", scores],
+  ],
+  "attn.pattern": [["softmax", (s, t) => { const x = scores(s, t); return x && softmax(x); }]],
+  "attn.z": [["z", vector("attn.z"), true]],
+  "attn.c_proj": [["z W + b", vector("attn.c_proj")]],
+  resid_mid: [["x + attn", vector("resid_mid")]],
+  ln_2: [["before", vector("resid_mid")], ["after", vector("ln_2")]],
+  "mlp.c_fc": [["x W + b", vector("mlp.c_fc")]],
+  "mlp.act": [["gelu", vector("mlp.act")]],
+  "mlp.c_proj": [["x W + b", vector("mlp.c_proj")]],
+  "h.{i}": [["x + mlp", vector("h.{i}")]],
+  logits: [["likeliest", (s, t) => s.run.best(t)?.map(([, logit]) => logit)]],
+  ln_f: [["before", (s, t) => s.run.vector("h.{i}", s.run.L - 1, t)], ["after", vector("ln_f")]],
+};
+
+// What of the state the cells in a box are about.
+const aboutCells = s => [s.run, shown(s), s.open, s.head];
+const here = (cell, name) => cell?.[0] === name ? cell : null;
+// Scores and patterns have a cell for each token, of which the later ones are masked.
+const lengthOf = (name, numbers, run) => /scores|pattern/.test(name) ? run.T : numbers.length;
+const columnsOf = n => n <= 256 ? n : 128;
+const printed = (x, run) => run.kept.type === "u1" ? `about ${x.toPrecision(2)}` : number(x);
+
+function cells(place) {
+  const name = place.dataset.cells, rows = CELLS[name];
+  if (!rows) return;
+  const lines = rows.map(([label], row) => line(name, label, row));
+  const told = create("p", { className: "told", ariaLive: "polite" }), sum = create("div", {});
+  place.append(...lines, told, sum);
+  view(place, s => [s.run, shown(s), s.open, s.head, here(s.cell, name)], s => {
+    const t = shown(s), at = here(s.cell, name);
+    const numbers = rows[at ? at[1] : 0][1](s, t);
+    for (const element of lines) element.hidden = !numbers;
+    told.replaceChildren(...!numbers ? ["The page has the vectors of the last token alone."]
+                       : at ? tell(s, t, name, at, numbers) : []);
+  });
+  view(place, s => [...aboutCells(s), here(s.taken, name)], s =>
+    sum.replaceChildren(...here(s.taken, name) ? [apart(s, shown(s), s.taken)] : []));
+}
+
+// A row of cells, which is a slider over them.
+function line(name, label, row) {
+  const [, numbersOf, byHead] = CELLS[name][row];
+  const canvas = create("canvas", {}), mark = create("i", { hidden: true });
+  const frame = create("i", { className: "head", hidden: true }), marks = create("span", {});
+  const slider = create("div", { role: "slider", tabIndex: 0, ariaLabel: `${name}, ${label}`,
+                                 ariaValueMin: 0, ariaValueNow: 0 }, canvas, frame, marks, mark);
+  const put = (element, run, n, index, count = 1) => {
+    const columns = columnsOf(n), lines = Math.ceil(n / columns);
+    Object.assign(element.style, {
+      left: `${100 * (index % columns) / columns}%`, width: `${100 * count / columns}%`,
+      top: `${100 * Math.floor(index / columns) / lines}%`, height: `${100 / lines}%` });
+  };
+  view(slider, s => [...aboutCells(s), s.dark], s => {
+    const { run, head } = s, t = shown(s), numbers = numbersOf(s, t);
+    if (!numbers) return;
+    const n = lengthOf(name, numbers, run), columns = columnsOf(n), lines = Math.ceil(n / columns);
+    const largest = numbers.reduce((most, x) => Math.max(most, Math.abs(x)), 0) || 1;
+    draw(canvas, lines, columns, r => Array.from(
+      numbers.slice(r * columns, (r + 1) * columns), x => 255 + Math.round(255 * x / largest)));
+    canvas.style.height = `${Math.max(14, 9 * lines)}px`;
+    slider.ariaValueMax = n - 1;
+    frame.hidden = !byHead;
+    if (byHead) put(frame, run, n, head * run.K, run.K);
+    const cells = marked(s, t, name, row);
+    marks.replaceChildren(...cells.length < n ? cells.map(index => {
+      const dot = create("b", {});
+      put(dot, run, n, index);
+      return dot;
+    }) : []);
+  });
+  view(slider, s => [...aboutCells(s), here(s.cell, name)], s => {
+    const at = here(s.cell, name), numbers = numbersOf(s, shown(s));
+    mark.hidden = !numbers || at?.[1] !== row;
+    if (mark.hidden) return;
+    put(mark, s.run, lengthOf(name, numbers, s.run), at[2]);
+    slider.ariaValueNow = at[2];
+    slider.ariaValueText = tell(s, shown(s), name, at, numbers).map(x => x.textContent ?? x).join("");
+  });
+  const point = index => set({ cell: [name, row, index] });
+  const take = () => set({ taken: state.cell });
+  const now = () => here(state.cell, name)?.[1] === row ? state.cell[2] : 0;
+  const under = event => {
+    const box = canvas.getBoundingClientRect(), columns = canvas.width;
+    const at = (from, size, n) => Math.min(n - 1, Math.max(0, Math.floor(from / size * n)));
+    return Math.min(Number(slider.ariaValueMax),
+                    at(event.clientX - box.left, box.width, columns)
+                    + columns * at(event.clientY - box.top, box.height, canvas.height));
+  };
+  slider.addEventListener("pointermove", event => point(under(event)));
+  slider.addEventListener("click", event => { point(under(event)); take(); });
+  slider.addEventListener("focus", () => slider.matches(":focus-visible") && point(now()));
+  slider.addEventListener("keydown", event => {
+    const most = Number(slider.ariaValueMax), columns = canvas.width;
+    const moves = { ArrowRight: now() + 1, ArrowLeft: now() - 1, ArrowDown: now() + columns,
+                    ArrowUp: now() - columns, Home: 0, End: most };
+    if (event.key in moves) point(Math.min(most, Math.max(0, moves[event.key])));
+    else if (event.key === "Enter" || event.key === " ") take();
+    else if (event.key === "m") point(nextMarked(name, row, now()));
+    else return;
+    event.preventDefault();
+  });
+  return create("div", { className: "vector" },
+                create("span", { className: "label", textContent: label }), slider);
+}
+
+// The cells of a row that can be taken apart; those of c_attn lie side by side in its output.
+function marked(s, t, name, row) {
+  const { run } = s, block = s.open ?? 0;
+  if (ofAttention(name) && run.kept.all)
+    return row ? [] : range(name === "attn.scores" ? t + 1 : run.D);
+  const cells = run.marked(name, block, s.head, t);
+  if (name === "logits") return range(cells.length);
+  if (name === "attn.z") return cells.map(cell => s.head * run.K + cell);
+  if (name !== "attn.c_attn") return row ? [] : cells;
+  return cells.filter(cell => Math.floor(cell / run.D) === row).map(cell => cell % run.D);
+}
+
+function nextMarked(name, row, from) {
+  const cells = marked(state, shown(state), name, row).sort((a, b) => a - b);
+  return cells.find(cell => cell > from) ?? cells[0] ?? from;
+}
+
+function tell(s, t, name, [, row, index], numbers) {
+  const { run } = s, byHead = CELLS[name][row][2];
+  const place = /scores|pattern/.test(name) ? [token(run.tokens[index] ?? ""), ` (${index})`]
+              : name === "logits" ? [token(run.name(run.best(t)[index][0]))]
+              : byHead ? [`head ${Math.floor(index / run.K)}, ${index % run.K}`] : [String(index)];
+  const value = index < numbers.length ? printed(numbers[index], run) : "masked, -∞";
+  const more = marked(s, t, name, row).includes(index) ? ". Choose it for its sum." : "";
+  return [...place, `: ${value}${more}`];
+}
+
+// A dot product term by term, the largest first.
+function apart(s, t, [name, row, index]) {
+  const found = termsOf(s, t, name, row, index);
+  if (!found)
+    return create("p", { className: "told", textContent: "Of this cell the page does not have the "
+      + "terms: choose one that is marked." });
+  const { terms, others, bias, n, labels } = found;
+  const products = terms.map(([, x, w]) => x * w);
+  const result = products.reduce((a, b) => a + b, 0) + others + bias;
+  const lines = [
+    ...terms.map(([i, x, w], m) => [labels.term(i), number(x), number(w), number(products[m])]),
+    ...n > terms.length ? [[`${n - terms.length} other terms`, "", "", number(others)]] : [],
+    ...labels.bias ? [[labels.bias, "", "", number(bias)]] : [],
+    [labels.result, "", "", number(result)],
+  ];
+  const columns = [1, 2, 3].map(c => aligned(lines.map(line => line[c])));
+  const head = create("tr", {}, ...["", labels.x, labels.w, "product"].map((text, i) =>
+    i ? create("th", { scope: "col", className: "number" }, ...[text].flat()) : create("td", {})));
+  const body = lines.map((line, r) => create("tr", { className: r === lines.length - 1 ? "total" : "" },
+    create("th", { scope: "row" }, ...[line[0]].flat()),
+    ...columns.map((column, c) => create("td", { className: "number",
+      textContent: line[c + 1] === "" ? "" : column[r] }))));
+  return create("div", { className: "scroll", role: "region", ariaLabel: "Term by term", tabIndex: 0 },
+    create("table", {}, create("caption", {}, ...labels.caption),
+           create("thead", {}, head), create("tbody", {}, ...body)));
+}
+
+// The terms [index, x, w] of a cell, what else is added, and what to call it all.
+function termsOf(s, t, name, row, index) {
+  const { run, head } = s, block = s.open ?? 0, { D, K } = run;
+  const which = i => `${i}`;
+  if (name === "attn.scores") {
+    const found = run.kept.all ? dot(part(0)(s, t).subarray(head * K, (head + 1) * K),
+                                     part(1)(s, index).subarray(head * K, (head + 1) * K))
+                               : run.terms(name, block, head, t, index);
+    return found && { ...found, n: K, labels: { term: which, x: "q", w: "k", result: "q · k",
+      caption: ["q of ", token(run.tokens[t]), " · k of ", token(run.tokens[index]),
+                `, block h.${block}, head ${head}`] } };
+  }
+  if (name === "attn.z") {
+    const of = Math.floor(index / K), weights = softmax(run.scores(block, of, t));
+    const found = run.kept.all ? dot(weights, weights.map((_, s_) => part(2)(s, s_)[index]))
+                : of === head ? run.terms(name, block, head, t, index % K) : null;
+    return found && { ...found, n: t + 1, labels: { x: "pattern", w: "v", result: "z",
+      term: i => token(run.tokens[i]),
+      caption: [`z of head ${of}, number ${index % K}: its value at every token, weighted`] } };
+  }
+  if (name === "logits") {
+    const [id] = run.best(t)[index];
+    return { ...run.terms(name, block, head, t, id), n: D, labels: { term: which, x: "h_final",
+      w: [token(run.name(id))], result: "logit", caption: ["h_final of ", token(run.tokens[t]),
+      " · wte of ", token(run.name(id))] } };
+  }
+  const cell = name === "attn.c_attn" ? row * D + index : index;
+  const found = row && name !== "attn.c_attn" ? null : run.terms(name, block, head, t, cell);
+  const label = CELLS[name]?.[row][0];
+  return found && { ...found, n: run.vector(INPUT[name], block, t).length,
+    labels: { term: which, x: INPUT[name], w: `W[·, ${cell}]`, bias: "bias", result: "sum",
+      caption: name === "attn.c_attn"
+        ? [`${label} of head ${Math.floor(index / K)}, number ${index % K}, of `, token(run.tokens[t])]
+        : [`Number ${index} of ${name}, of `, token(run.tokens[t])] } };
+}
+
+// All terms of a dot product, of which the largest are listed.
+const LISTED = 6;
+function dot(x, w) {
+  const all = Array.from(x, (value, i) => [i, value, w[i]]);
+  all.sort((a, b) => Math.abs(b[1] * b[2]) - Math.abs(a[1] * a[2]));
+  const others = all.slice(LISTED).reduce((sum, [, a, b]) => sum + a * b, 0);
+  return { terms: all.slice(0, LISTED), others, bias: 0 };
+}
+
+// BPE, merge by merge
+const bpe = document.querySelector("[data-cells=tokenizer]");
+view(bpe, s => [s.run, shown(s)], s => bpe.replaceChildren(create("ol", { className: "merges" },
+  ...s.run.merges[shown(s)].map(({ parts, merge }) => create("li", {},
+    ...parts.map(part => create("span", { className: "token", textContent: part })),
+    merge ? ` merge ${merge.toLocaleString("en")}` : " bytes")))));
+
+// The ids, and the positions, of all tokens
+for (const kind of ["ids", "positions"]) {
+  const chips = document.querySelector(`.${kind} .chips`);
+  view(chips, s => [s.run], ({ run }) => chips.replaceChildren(...range(run.T).map(t => {
+    const chip = create("span", { textContent: kind === "ids" ? run.ids[t] : t });
+    pointAt(chip, t);
+    return chip;
+  })));
+  view(chips, s => [s.run, shown(s)], s => {
+    for (const chip of all(".current", chips)) chip.classList.remove("current");
+    chips.children[shown(s)].classList.add("current");
   });
 }
 
-// Draw shades 0 ... 255, row by row.
+// The cache: keys and values of the chosen head, a row for each token, and room for the next
+const held = document.querySelector("[data-cells=cache]");
+{
+  const maps = ["k", "v"].map(name => {
+    const canvas = create("canvas", { role: "img" }), next = create("div", { className: "next" });
+    held.append(create("figure", {}, canvas, next,
+                       create("figcaption", { textContent: `${name} of the head` })));
+    return canvas;
+  });
+  view(held, s => [s.run, s.open, s.head, s.dark], s => {
+    const { run, head } = s, known = run.vector("attn.c_attn", 0, 0) !== null;
+    for (const figure of held.children) figure.hidden = !known;
+    if (!known) return;
+    maps.forEach((canvas, n) => {
+      const rows = range(run.T).map(t => part(n + 1)(s, t).subarray(head * run.K, (head + 1) * run.K));
+      const largest = Math.max(...rows.map(row => row.reduce((m, x) => Math.max(m, Math.abs(x)), 0)));
+      draw(canvas, run.T, run.K, t => Array.from(rows[t], x => 255 + Math.round(255 * x / largest)));
+      canvas.style.height = `${Math.min(8, 240 / run.T) * run.T}px`;
+      canvas.ariaLabel = `${"kv"[n]} of block h.${s.open ?? 0}, head ${head}: ${run.T} tokens of ${run.K}`;
+    });
+  });
+}
+
+// Maps: one pixel for a number
+
+// The 256 shades from the canvas's background to its colour, as pixels. Cells have as many below 0,
+// to the colour of their border.
+function palette(canvas) {
+  const style = getComputedStyle(canvas);
+  const [above, below, none] = [style.color, style.borderTopColor, style.backgroundColor]
+    .map(colour => colour.match(/[\d.]+/g).map(Number));
+  const shade = (to, share) => {
+    const [r, g, b] = [0, 1, 2].map(k => Math.round(none[k] + share * (to[k] - none[k])));
+    return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+  };
+  const colours = Uint32Array.from(range(256), i => shade(above, i / 255));
+  return canvas.closest(".cells")
+    ? Uint32Array.from(range(511), i => i < 255 ? shade(below, 1 - i / 255) : colours[i - 255])
+    : colours;
+}
+
+// Draw shades, row by row; what is left of a row stays empty.
 function draw(canvas, rows, columns, shadesOf) {
-  const colours = palette(canvas), pixels = new Uint32Array(rows * columns).fill(colours[0]);
+  const colours = palette(canvas), pixels = new Uint32Array(rows * columns);
+  if (colours.length === 256) pixels.fill(colours[0]);
   for (let r = 0; r < rows; r++) {
     const shades = shadesOf(r);
     for (let c = 0; c < shades.length; c++) pixels[r * columns + c] = colours[shades[c]];
@@ -572,6 +898,7 @@ view($("choose-token"), s => [s.run], ({ run }) =>
     share(label.lastChild, run.surprisal[t] / 20);
   }));
 all(".reading[data-name], .reading[data-block]").forEach(reading);
+all("[data-cells]").forEach(cells);
 
 async function begin() {
   const facts = JSON.parse($("run").textContent);
@@ -581,6 +908,8 @@ async function begin() {
   for (const details of all(".numbers")) details.open = false;
   dark.addEventListener("change", () => set({ dark: dark.matches }));
   new ResizeObserver(([{ contentRect }]) => set({ width: contentRect.width })).observe($("stream"));
-  set({ run, ...run.opening, open: 0 });
+  const { token: t, head } = run.opening;
+  set({ run, ...run.opening, open: 0, taken: ["attn.scores", 0, run.kept.all
+    ? run.nearest(0, head, t)[0][0] : run.marked("attn.scores", 0, head, t)[0]] });
 }
 begin();

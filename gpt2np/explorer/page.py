@@ -9,7 +9,7 @@ from string import Template
 
 from gpt2np.anatomy import Ledger, ledger
 from gpt2np.explorer import data, figures
-from gpt2np.explorer.flow import flow
+from gpt2np.explorer.flow import Flow
 from gpt2np.explorer.markup import Markup, as_json, element, join
 from gpt2np.explorer.run import Run
 from gpt2np.version import __version__
@@ -17,16 +17,17 @@ from gpt2np.version import __version__
 TIED = "The dashed line is one matrix, used twice: to look tokens up, and to score them at the end."
 
 
-def page(run: Run) -> str:
-    """Write the whole page."""
+def page(run: Run, vectors: str | None = None) -> str:
+    """Write the whole page, with the vectors of "all" tokens, the "last", or as there is room."""
     account = ledger(run.config, T=len(run.ids))
-    entries, packed = data.pack(data.arrays(run))
+    kept = data.kept(run, vectors)
+    entries, packed = data.pack(data.arrays(run, kept))
     template, style, script = map(_file, ("page.html", "page.css", "page.js"))
     return Template(template).substitute(
         # What the page is made of
         style=style,
         script=script,
-        run=as_json({**data.facts(run), "arrays": entries}),
+        run=as_json({**data.facts(run), "kept": kept._asdict(), "arrays": entries}),
         arrays=packed,
         style_hash=_hash(style),
         script_hash=_hash(script),
@@ -42,9 +43,9 @@ def page(run: Run) -> str:
         D=f"{run.config.n_embd:,}",
         F=f"{run.config.n_inner:,}",
         V=f"{run.config.vocab_size:,}",
-        fewer=_fewer(run),
+        fewer=_fewer(run, kept),
         # What it shows
-        flow=flow(account, run),
+        flow=Flow(account, run).draw(),
         tokens=figures.tokens(run),
         attention=figures.attention(run),
         attention_map=figures.attention_map(run),
@@ -88,10 +89,15 @@ def _facts(run: Run, account: Ledger) -> Markup:
     )
 
 
-def _fewer(run: Run) -> str:
-    if len(run.tabled) == run.config.n_layer:
-        return ""
-    return f"The tables tell of {len(run.tabled)} of the {run.config.n_layer} blocks. "
+def _fewer(run: Run, kept: data.Kept) -> str:
+    """Say what was left out of the page, or made coarser, for its size."""
+    said = ""
+    if len(run.tabled) < run.config.n_layer:
+        said += f"The tables tell of {len(run.tabled)} of the {run.config.n_layer} blocks. "
+    if not kept.all:
+        digits = ", in 8 bits" if kept.type == "u1" else ""
+        said += f"Vectors are kept of the last token alone{digits}; --vectors all keeps all. "
+    return said
 
 
 def _sum(account: Ledger) -> Markup:

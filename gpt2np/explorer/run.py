@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,19 @@ from gpt2np.layers import log_softmax, softmax
 from gpt2np.loading import Model
 from gpt2np.model import forward, unembed
 from gpt2np.params import Array
+from gpt2np.recorder import Trace
 from gpt2np.sampling import mask_from
-from gpt2np.trace import POINTS, Trace
+from gpt2np.trace import POINTS
+from gpt2np.vocabulary import unwritten, written
 
 MOST_TOKENS = 64  # of a text: patterns grow with its square, and no one could read larger maps
 LENS_ROWS = 256  # that are projected to logits at a time
 MANY_HEADS = 400  # from which on there are fewer shades, columns and weights, for the page's size
 TABLED = 12  # blocks that a table tells of at most
+
+
+# Activations that are one vector for each token, as the flow has them.
+VECTORS = ["embed", *(n for n, s in POINTS.items() if s.startswith("B T") and n != "logits")]
 
 
 class Largest(NamedTuple):
@@ -96,6 +103,21 @@ class Run:
             return f"[{id}]"
         return shown(self.tokenizer.token_bytes(id))
 
+    def merges(self, id: int) -> list[dict[str, Any]]:
+        """How byte-level BPE spells a token: its bytes, and then what each merge leaves; with the
+        merge's place in the list."""
+        symbols = list(written(self.tokenizer.token_bytes(id)))
+        rank_of = self.tokenizer._ranks
+        steps: list[dict[str, Any]] = [{"parts": [shown(unwritten(s)) for s in symbols]}]
+        while len(symbols) > 1:
+            ranks = [rank_of.get(f"{a} {b}", math.inf) for a, b in pairwise(symbols)]
+            if math.isinf(rank := min(ranks)):
+                break  # a token that is no sum of merges
+            i = ranks.index(rank)
+            symbols[i : i + 2] = ["".join(symbols[i : i + 2])]
+            steps.append({"parts": [shown(unwritten(s)) for s in symbols], "merge": int(rank) + 1})
+        return steps
+
     @cached_property
     def opening(self) -> Opening:
         """Where there is something to be seen: the last token, and the head that takes most from a
@@ -136,14 +158,24 @@ class Run:
     @cached_property
     def norms(self) -> dict[str, Array]:  # each [L, T], outside of the blocks [1, T]
         """The length of every activation that is one vector for each token, by its name."""
-        vectors = [name for name, shape in POINTS.items() if shape.startswith("B T")]
-        return {name: self._norms(name) for name in vectors if name != "logits"}
+        return {name: self._norms(name) for name in VECTORS}
 
     def _norms(self, name: str) -> Array:
+        norms: Array = np.linalg.norm(self.vectors(name), axis=-1)
+        return norms
+
+    def width(self, name: str) -> int:
+        """How many numbers one of these vectors has."""
+        x: Array = self.trace["wte" if name == "embed" else name.format(i=0)][0, 0]
+        return x.size
+
+    def vectors(self, name: str) -> Array:  # [L, T, n], outside of the blocks [1, T, n]
+        """An activation of every block, a vector for each token."""
+        if name == "embed":
+            return self.stream["wte + wpe"][None]
         blocks = range(self.config.n_layer if "{i}" in name else 1)
         rows = np.stack([self.trace[name.format(i=i)][0] for i in blocks])
-        norms: Array = np.linalg.norm(rows.reshape(*rows.shape[:2], -1), axis=-1)
-        return norms
+        return rows.reshape(*rows.shape[:2], -1)
 
     @cached_property
     def pattern(self) -> Array:  # [L, H, T, T]

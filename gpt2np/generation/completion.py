@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpt2np.notebook import Shown
 from gpt2np.params import Ids
 from gpt2np.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(Shown):
     """What `generate` made of one prompt; ``str()`` gives the text.
 
     Attributes
@@ -36,6 +37,12 @@ class Generation:
     prompt_ids: list[int]
     logprobs: list[float]
     finish_reason: str
+    _tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt as its tokens spell it; None for a model without a tokenizer."""
+        return None if self._tokenizer is None else self._tokenizer.decode(self.prompt_ids)
 
     def __str__(self) -> str:
         return self.text
@@ -154,4 +161,5 @@ class Completion:
             prompt_ids=ids[: self.n_prompt],
             logprobs=self._logprobs,
             finish_reason=self.finish_reason,
+            _tokenizer=self._tokenizer,
         )

@@ -38,8 +38,8 @@ from gpt2np.golden.record import PAST, Golden, run_model
 from gpt2np.loading import Model
 from gpt2np.model import check_ids
 from gpt2np.params import Params
+from gpt2np.recorder import Trace
 from gpt2np.schema import canonical_name, tensors
-from gpt2np.trace import Trace
 
 
 class Row(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
+from gpt2np.recorder import TRANSFORMER_LENS
 from gpt2np.schema import canonical_name, sizes
 from gpt2np.trace import POINTS
 
@@ -36,23 +37,7 @@ ALIASES = {
     "h.{i}.attn.resid_dropout":        "h.{i}.attn.c_proj",
     "h.{i}.mlp.dropout":               "h.{i}.mlp.c_proj",
     "lm_head":                         "logits",
-    # TransformerLens's hooks. Its hook_normalized is before or after LayerNorm's gain and bias,
-    # by version and settings: it is left out.
-    "hook_embed":                      "wte",
-    "hook_pos_embed":                  "wpe",
-    "blocks.{i}.attn.hook_q":          "h.{i}.attn.q",
-    "blocks.{i}.attn.hook_k":          "h.{i}.attn.k",
-    "blocks.{i}.attn.hook_v":          "h.{i}.attn.v",
-    "blocks.{i}.attn.hook_attn_scores": "h.{i}.attn.scores",
-    "blocks.{i}.attn.hook_pattern":    "h.{i}.attn.pattern",
-    "blocks.{i}.attn.hook_z":          "h.{i}.attn.z",
-    "blocks.{i}.hook_attn_out":        "h.{i}.attn.c_proj",
-    "blocks.{i}.hook_resid_mid":       "h.{i}.resid_mid",
-    "blocks.{i}.mlp.hook_pre":         "h.{i}.mlp.c_fc",
-    "blocks.{i}.mlp.hook_post":        "h.{i}.mlp.act",
-    "blocks.{i}.hook_mlp_out":         "h.{i}.mlp.c_proj",
-    "blocks.{i}.hook_resid_post":      "h.{i}",
-    "unembed.hook_out":                "logits",
+    **TRANSFORMER_LENS,
 }  # fmt: skip
 
 NOT_ACTIVATIONS = (".weight", ".bias", "past.keys", "past.values")

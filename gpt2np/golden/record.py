@@ -23,7 +23,7 @@ from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
 from gpt2np.model import check_ids, forward
 from gpt2np.params import Array, Ids, Params
-from gpt2np.trace import Trace
+from gpt2np.recorder import Trace
 from gpt2np.version import __version__
 
 PAST = ("past.keys", "past.values")  # [L, B, H, N, K]
