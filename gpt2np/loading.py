@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpt2np.adapters import adapter_folder, base_of, merge
 from gpt2np.assets_path import assets
 from gpt2np.beside import Beside
 from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
-from gpt2np.checkpoints.base import read_json
+from gpt2np.checkpoints.base import mapping
 from gpt2np.config import Config
-from gpt2np.errors import CheckpointError, InputError, TokenizerError
+from gpt2np.configs import find_config, says_all
+from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
@@ -23,7 +26,6 @@ from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
-CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
 TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tokenizer.json")
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
@@ -134,14 +136,17 @@ class Model(Immutable, Shown):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
+        copied = mapping(self.params.wte) is None
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity, copied)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
     return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
-def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
+def load(
+    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", copy: bool = False
+) -> Model:
     """Load a model.
 
     Parameters
@@ -153,14 +158,13 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
         folder, or a file with weights.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
+    copy : bool
+        Read the weights into memory of their own, for a file that will change while the model is
+        used: see Notes.
 
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
-        leave the file as it is for as long as the model is in use. One that is written over in
-        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
-        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
@@ -169,6 +173,21 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     DownloadError
         It could not be fetched.
 
+    Warns
+    -----
+    UserWarning
+        In one line: what was assumed, or dropped and is no part of GPT-2.
+
+    Notes
+    -----
+    Weights that are stored as float32 stay in the file, which is mapped to memory: each page of it
+    is read when it is first used, and processes share it. So the file must stay as it is. If it is
+    replaced, as programs do that write another file and rename it, the model keeps the old one. But
+    if it is written over in place, as ``torch.save`` does, the model's numbers change with it, and
+    where the file has become shorter, reading on ends the process (SIGBUS), which nothing can
+    catch. ``copy=True`` takes the time and the memory of reading all of it now, and is safe after
+    that.
+
     Examples
     --------
     >>> import gpt2np
@@ -176,13 +195,15 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    opened = inspect(source, dtype=dtype)
+    opened = inspect(source, dtype=dtype, copy=copy)
+    for note in opened.fitted.notes:
+        warnings.warn(f"{opened.name}: {note}", stacklevel=2)
     return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str, identity: str) -> Model:
-    model = load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str, copied: bool) -> Model:
+    model = load(source, dtype=dtype, copy=copied)
     if model.params.identity != identity:
         raise CheckpointError(
             f"{source} has changed, or is another here: the model that was pickled has the weights "
@@ -215,18 +236,31 @@ class Opened:
 
 
 def inspect(
-    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", verify: bool = False
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    copy: bool = False,
+    verify: bool = False,
 ) -> Opened:
     """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    if (adapter := adapter_folder(path)) is not None:
+        return _adapted(adapter, name, dtype, copy, verify)
+    return _inspect(path, name, dtype, copy, verify)
+
+
+def _inspect(path: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
     before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
-    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
+    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype, copy=copy)
     tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
+    beside = Beside(checkpoint.config) if says_all(checkpoint) else Beside.read(folder)
+    if path.is_file() and adapter_folder(path.parent) is not None:
+        note = f"the adapter in {path.parent.name} is not applied to a file: load the folder"
+        fitted = replace(fitted, notes=(*fitted.notes, note))
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
@@ -242,40 +276,26 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
-def _says_all(checkpoint: Checkpoint) -> bool:
-    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
-    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
-
-
-def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
-    """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if _says_all(checkpoint):
-        return Config.from_dict(checkpoint.config)
-    metadata = checkpoint.metadata
-    if isinstance(metadata.get("model_args"), Mapping):
-        return _nano_gpt_config(metadata["model_args"])
-    if checkpoint.format == "llm.c":
-        return Config(
-            vocab_size=metadata["vocab_size"],
-            n_ctx=metadata["max_seq_len"],
-            n_embd=metadata["channels"],
-            n_head=metadata["num_heads"],
-            n_layer=metadata["num_layers"],
-        )
-    for file in (folder / name for name in CONFIG_FILES):
-        if file.is_file():
-            values = read_json(file)
-            try:
-                return Config.from_dict({**checkpoint.config, **values})
-            except CheckpointError as error:
-                raise CheckpointError(f"{file}: {error}") from None
-    return None
-
-
-def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
-    """nanoGPT's model_args: it trains with the exact GELU, and ties the head."""
-    values = {**arguments, "n_ctx": arguments.get("block_size"), "activation_function": "gelu"}
-    return Config.from_dict(values)
+def _adapted(folder: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
+    """Load the base of an adapter, and merge the adapter into it."""
+    base = base_of(folder)
+    path = folder
+    if base is not None:
+        try:
+            path, _ = _find(base)
+        except GPT2Error as error:
+            raise CheckpointError(f"{folder}, an adapter, lacks its base: {error}") from None
+        if adapter_folder(path) is not None:
+            raise CheckpointError(f"{folder}: the base of this adapter, {base}, is an adapter too")
+    opened = _inspect(path, name, dtype, copy, verify)
+    params, adapter = merge(folder, opened.fitted.params)
+    own_tokenizer = any((folder / file).is_file() for file in TOKENIZER_FILES)
+    return replace(
+        opened,
+        checkpoint=replace(opened.checkpoint, files=(*opened.checkpoint.files, *adapter.files)),
+        fitted=replace(opened.fitted, params=params),
+        tokenizer=Tokenizer.from_files(folder) if own_tokenizer else opened.tokenizer,
+    )
 
 
 def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:

@@ -14,6 +14,7 @@ from gpt2np.checkpoints.base import quote
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
 from gpt2np.errors import CheckpointError, InputError
+from gpt2np.fitting import canonical_name
 from gpt2np.golden.causes import find_causes
 from gpt2np.golden.faults import FORMULAS
 from gpt2np.golden.faulty import Computation
@@ -39,7 +40,7 @@ from gpt2np.loading import Model
 from gpt2np.model import check_ids
 from gpt2np.params import Params
 from gpt2np.recorder import Trace
-from gpt2np.schema import canonical_name, tensors
+from gpt2np.schema import tensors
 
 
 class Row(NamedTuple):

@@ -11,8 +11,9 @@ import numpy as np
 
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
+from gpt2np.fitting import canonical_name
 from gpt2np.recorder import TRANSFORMER_LENS
-from gpt2np.schema import canonical_name, sizes
+from gpt2np.schema import sizes
 from gpt2np.trace import POINTS
 
 # Everything that is compared, in order of the flow. `embed`, the sum of wte and wpe, is no point
