@@ -164,18 +164,6 @@ def _why_dropped(raw: str, has_head: bool) -> str:
     return "another head" if kind or any(head in parts for head in OTHER_HEADS) else NOT_GPT2
 
 
-def canonical_name(name: str) -> str:
-    """Translate one tensor's name, by itself, to the canonical one.
-
-    Examples
-    --------
-    >>> canonical_name("transformer.h.3.ln_1.weight"), canonical_name("model/h11/attn/c_proj/w")
-    ('h.3.ln_1.weight', 'h.11.attn.c_proj.weight')
-    """
-    name = WRAPPERS.sub("", openai_name(name))
-    return name.removeprefix("module.").removeprefix("transformer.")
-
-
 def _check_new(work: _Work, checkpoint: Checkpoint, raw: str, name: str) -> None:
     """Refuse a tensor that is there twice, or holds no weights."""
     if name in work.arrays:

@@ -88,6 +88,21 @@ def tensors(config: Config) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
             yield row.name, shape(row), row
 
 
+def canonical_name(name: str) -> str:
+    """Translate a tensor's name in any checkpoint family to the canonical one.
+
+    Examples
+    --------
+    >>> canonical_name("transformer.h.3.ln_1.weight"), canonical_name("model/h11/attn/c_proj/w")
+    ('h.3.ln_1.weight', 'h.11.attn.c_proj.weight')
+    """
+    name = openai_name(name)
+    # torch.compile and DistributedDataParallel wrap a model and put their names in front.
+    for wrapper in ("_orig_mod.", "module.", "_orig_mod.", "transformer."):
+        name = name.removeprefix(wrapper)
+    return name
+
+
 def openai_name(name: str) -> str:
     """Translate a name in OpenAI's checkpoints to the canonical one; others are as they were."""
     if not name.startswith("model/"):

@@ -11,8 +11,7 @@ from shared import SHARED, needs_shared
 from gpt2np import CheckpointError, Config
 from gpt2np.checkpoints import open_checkpoint
 from gpt2np.config import PRESETS
-from gpt2np.fitting import canonical_name
-from gpt2np.schema import BUFFERS, TABLE, check_shapes, sizes, tensors
+from gpt2np.schema import BUFFERS, TABLE, canonical_name, check_shapes, sizes, tensors
 
 SMALL = Config(vocab_size=11, n_ctx=7, n_embd=6, n_head=2, n_layer=12, n_inner=5)
 
