@@ -95,7 +95,8 @@ def _unsayable(model: Model) -> Iterator[str]:
         yield (f"the tokenizer has {model.tokenizer.n_vocab} tokens, the model {config.vocab_size}")
     plain = Vocabulary(*vocabulary[:2], {})
     for name, value in vocabulary._asdict().items():
-        if name not in ("ids", "merges", "added", "named") and value != getattr(plain, name):
+        said = name in ("ids", "merges", "added", "named") or value == getattr(plain, name)
+        if not said and (name != "begins_with" or value != model.bos):
             yield f"the tokenizer has {name} = {value!r}"
     for text, token in vocabulary.added.items():
         if any(token[2:]):
@@ -141,4 +142,5 @@ def _tokens(vocabulary: Vocabulary, size: int) -> dict[str, Any]:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": list(vocabulary.merges),
+        "tokenizer.ggml.add_bos_token": getattr(vocabulary, "begins_with", None) is not None,
     }
