@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpt2np import tokenizer_files
 from gpt2np.checkpoints import families, gguf, npz
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
@@ -46,7 +47,7 @@ def _export_npz(model: Model, path: Path, dtype: str) -> None:
     if model.has_tokenizer and model.tokenizer != Tokenizer.gpt2():
         if not isinstance(model.tokenizer, Tokenizer):
             raise InputError(f"{path}: a {type(model.tokenizer).__name__} cannot be written")
-        tokenizer = model.tokenizer._vocabulary.to_json()
+        tokenizer = tokenizer_files.to_json(model.tokenizer._vocabulary)
     npz.save(path, _hugging_face(model), dtype=dtype, config=config, tokenizer=tokenizer)
 
 
@@ -99,7 +100,7 @@ def _unsayable(model: Model) -> Iterator[str]:
         if not said and (name != "begins_with" or value != model.bos):
             yield f"the tokenizer has {name} = {value!r}"
     for text, token in vocabulary.added.items():
-        if any(token[2:]):
+        if token.lstrip or token.rstrip or token.single_word:
             yield f"the token {text!r} takes in the space around it, or the like"
 
 
