@@ -10,21 +10,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpt2np import tokenizer_files
 from gpt2np.assets_path import assets
 from gpt2np.beside import Beside
-from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
+from gpt2np.checkpoints import (
+    LATER_SUFFIXES,
+    SUFFIXES,
+    Checkpoint,
+    is_there,
+    open_checkpoint,
+)
 from gpt2np.checkpoints.base import read_json
-from gpt2np.config import Config
+from gpt2np.config import BY_NAME, Config
 from gpt2np.errors import CheckpointError, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
-from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
 CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
-TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tokenizer.json")
+TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
@@ -45,6 +51,8 @@ class Model(Immutable, Shown):
         What the error says where a tokenizer is needed, and there is none.
     beside : Beside, optional
         What its folder says beside the weights, for `save` to say again.
+    other_tokenizer : bool
+        Whether the tokenizer is not the source's own, so that it is pickled too.
     """
 
     def __init__(
@@ -55,11 +63,13 @@ class Model(Immutable, Shown):
         *,
         why_no_tokenizer: str = "it was made without one",
         beside: Beside | None = None,
+        other_tokenizer: bool = False,
     ) -> None:
         self.params = params
         self.source = source
         self._tokenizer = tokenizer
         self._why_no_tokenizer = why_no_tokenizer
+        self._other_tokenizer = other_tokenizer
         V = params.config.vocab_size
         self.beside = beside or Beside()
         self._begins = self.beside.boundary("bos_token_id", tokenizer, V)
@@ -75,7 +85,8 @@ class Model(Immutable, Shown):
         """What turns text into ids and back; a TokenizerError says why there is none."""
         if self._tokenizer is None:
             raise TokenizerError(
-                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids"
+                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids, or load "
+                "it with a tokenizer (tokenizer=..., --tokenizer)"
             )
         return self._tokenizer
 
@@ -134,14 +145,20 @@ class Model(Immutable, Shown):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
+        tokenizer = self._tokenizer if self._other_tokenizer else None
+        return _load_again, (self.source, str(self.params.dtype), self.params.identity, tokenizer)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
     return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
-def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
+def load(
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+) -> Model:
     """Load a model.
 
     Parameters
@@ -153,10 +170,16 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
         folder, or a file with weights.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
+    tokenizer : Tokenizer, str or path, optional
+        Another tokenizer than the model's own: as it is, or the file or folder that it is in, or
+        another model's name.
 
     Returns
     -------
     Model
+        It computes with ids also where there is no tokenizer that gpt2np could use; whatever needs
+        text then says why.
+
         Weights stored as float32 stay in the file, mapped to memory and shared between processes:
         leave the file as it is for as long as the model is in use. One that is written over in
         place changes the model, and one that is cut short ends the process (SIGBUS); `save`
@@ -176,13 +199,20 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    opened = inspect(source, dtype=dtype)
-    return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
+    opened = inspect(source, dtype=dtype, tokenizer=tokenizer)
+    return Model(
+        opened.fitted.params,
+        opened.tokenizer,
+        opened.name,
+        why_no_tokenizer=opened.why_no_tokenizer,
+        beside=opened.beside,
+        other_tokenizer=tokenizer is not None,
+    )
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str, identity: str) -> Model:
-    model = load(source, dtype=dtype)
+def _load_again(source: str, dtype: str, identity: str, tokenizer: Tokenizer | None) -> Model:
+    model = load(source, dtype=dtype, tokenizer=tokenizer)
     if model.params.identity != identity:
         raise CheckpointError(
             f"{source} has changed, or is another here: the model that was pickled has the weights "
@@ -211,11 +241,16 @@ class Opened:
     checkpoint: Checkpoint
     fitted: Fitted
     tokenizer: Tokenizer | None
+    why_no_tokenizer: str
     beside: Beside
 
 
 def inspect(
-    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", verify: bool = False
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    verify: bool = False,
 ) -> Opened:
     """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
     if dtype not in ("float32", "float64"):
@@ -225,13 +260,17 @@ def inspect(
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
+    found, why_not = (
+        _own_tokenizer(checkpoint, folder, fitted.params.config)
+        if tokenizer is None
+        else (find_tokenizer(tokenizer), "")
+    )
     beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
             raise CheckpointError(f"{file} changed while it was read: try again when it is written")
-    return Opened(name, checkpoint, fitted, tokenizer, beside)
+    return Opened(name, checkpoint, fitted, found, why_not, beside)
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
@@ -278,10 +317,37 @@ def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
     return Config.from_dict(values)
 
 
-def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
-    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
-    if checkpoint.tokenizer is not None:
-        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
-    if any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return Tokenizer.from_files(folder)
-    return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None
+def _own_tokenizer(
+    checkpoint: Checkpoint, folder: Path, config: Config
+) -> tuple[Tokenizer | None, str]:
+    """The file's own tokenizer, or that beside it, or GPT-2's; else why there is none.
+
+    GPT-2's own is meant where the vocabulary has its size, and nothing points elsewhere.
+    """
+    try:
+        if checkpoint.tokenizer is not None:
+            file = checkpoint.files[0]
+            return Tokenizer(tokenizer_files.of_json(file, checkpoint.tokenizer)), ""
+        if any((folder / name).is_file() for name in tokenizer_files.FILES):
+            return Tokenizer.from_files(folder), ""
+        reason = tokenizer_files.reason_against(folder)
+    except TokenizerError as error:
+        return None, str(error)
+    if reason is None and config.vocab_size in GPT2_VOCABULARY:
+        return Tokenizer.gpt2(), ""
+    reason = reason or tokenizer_files.one_level_up(folder)
+    return None, reason or f"{folder} has none, and {config.vocab_size} tokens are not GPT-2's"
+
+
+def find_tokenizer(source: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
+    """Give a tokenizer, given itself, its files or a model that has it."""
+    if isinstance(source, Tokenizer):
+        return source
+    path = Path(os.path.expanduser(source))
+    if source in BY_NAME and not path.exists():
+        return Tokenizer.gpt2()
+    if path.is_file() and path.suffix not in (*SUFFIXES, *LATER_SUFFIXES):
+        return Tokenizer.from_files(path)
+    if path.is_dir() and tokenizer_files.lookalikes(path):
+        return Tokenizer.from_files(path)
+    return load(source).tokenizer

@@ -90,7 +90,7 @@ def save(
     for name in (GENERATION, *TOKENIZER_FILES):  # what the model does not have would be another's
         (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
-        model.tokenizer.save(folder)
+        model.tokenizer.save(folder, overwrite=True)
     if model.beside.generation is not None:
         write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.

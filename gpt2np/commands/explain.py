@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
-from gpt2np.commands import add_force, check_output, text
+from gpt2np.commands import add_force, add_tokenizer, check_output, text
 from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which no weights are needed; or a checkpoint, whose tensors are "
         "counted (gpt2). For --html, the model to run (the embedded one)",
     )
+    add_tokenizer(parser)
     parser.add_argument("-B", type=int, default=1, metavar="B", help="sequences (1)")
     parser.add_argument("-T", type=int, metavar="T", help="new positions (the whole context)")
     parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
@@ -99,7 +100,7 @@ def _write_page(args: argparse.Namespace) -> None:
             "leave out COMPONENT, -B, -T, -S and --latex"
         )
     check_output(args, args.html, "--html FILE", _PAGE)
-    model = load(args.model)
+    model = load(args.model, tokenizer=args.tokenizer)
     text = explorer.TEXT if args.text is None else args.text
     explorer.write_page(args.html, model, text, vectors=args.vectors)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
