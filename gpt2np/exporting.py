@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpt2np import tokenizer_files
 from gpt2np.checkpoints import families, gguf, npz
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
@@ -46,7 +47,7 @@ def _export_npz(model: Model, path: Path, dtype: str) -> None:
     if model.has_tokenizer and model.tokenizer != Tokenizer.gpt2():
         if not isinstance(model.tokenizer, Tokenizer):
             raise InputError(f"{path}: a {type(model.tokenizer).__name__} cannot be written")
-        tokenizer = model.tokenizer._vocabulary.to_json()
+        tokenizer = tokenizer_files.to_json(model.tokenizer._vocabulary)
     npz.save(path, _hugging_face(model), dtype=dtype, config=config, tokenizer=tokenizer)
 
 
@@ -95,10 +96,11 @@ def _unsayable(model: Model) -> Iterator[str]:
         yield (f"the tokenizer has {model.tokenizer.n_vocab} tokens, the model {config.vocab_size}")
     plain = Vocabulary(*vocabulary[:2], {})
     for name, value in vocabulary._asdict().items():
-        if name not in ("ids", "merges", "added", "named") and value != getattr(plain, name):
+        said = name in ("ids", "merges", "added", "named") or value == getattr(plain, name)
+        if not said and (name != "begins_with" or value != model.bos):
             yield f"the tokenizer has {name} = {value!r}"
     for text, token in vocabulary.added.items():
-        if any(token[2:]):
+        if token.lstrip or token.rstrip or token.single_word:
             yield f"the token {text!r} takes in the space around it, or the like"
 
 
@@ -141,4 +143,5 @@ def _tokens(vocabulary: Vocabulary, size: int) -> dict[str, Any]:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": list(vocabulary.merges),
+        "tokenizer.ggml.add_bos_token": getattr(vocabulary, "begins_with", None) is not None,
     }

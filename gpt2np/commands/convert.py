@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpt2np.commands import add_force, check_output, load_model
+from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what to round the weights to (float32)",
     )
+    add_tokenizer(parser)
     add_force(parser)
 
 
