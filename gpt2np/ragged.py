@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,19 +49,26 @@ def parse(model: Model, given: Any, *, special: bool = False) -> tuple[list[Ids]
     >>> [row.tolist() for row in rows], many
     ([[15496, 995], [0, 1]], True)
     """
-    items, many = _items(given)
+    given, many = items(given)
     rows = []
-    for number, item in enumerate(items, 1):
-        try:
-            rows.append(_row(model, item, special))
-        except (InputError, TokenizerError) as error:
-            if not many:
-                raise
-            raise type(error)(f"number {number} of the list: {error}") from None
+    for number, item in enumerate(given, 1):
+        with naming(number, many):
+            rows.append(row(model, item, special))
     return rows, many
 
 
-def _items(given: Any) -> tuple[list[Any], bool]:
+@contextmanager
+def naming(number: int, many: bool) -> Iterator[None]:
+    """Say of an error which of several rows it is in."""
+    try:
+        yield
+    except (InputError, TokenizerError) as error:
+        if not many:
+            raise
+        raise type(error)(f"number {number} of the list: {error}") from None
+
+
+def items(given: Any) -> tuple[list[Any], bool]:
     """Give the items of a list of rows, or the only one; and which of both it was."""
     if isinstance(given, str):
         return [given], False
@@ -69,13 +77,13 @@ def _items(given: Any) -> tuple[list[Any], bool]:
     _check_kind(given)
     if hasattr(given, "columns"):
         raise InputError("give one column of a table, as df['text'], not the whole table")
-    items = list(given)
-    if not items:
+    found = list(given)
+    if not found:
         raise InputError(f'the list is empty: give {WANTED} (the empty text is "")')
-    return ([items], False) if _is_integer(items[0]) else (items, True)
+    return ([found], False) if _is_integer(found[0]) else (found, True)
 
 
-def _row(model: Model, item: Any, special: bool) -> Ids:
+def row(model: Model, item: Any, special: bool) -> Ids:
     """Give the ids of one text, or check those of one row."""
     if isinstance(item, str):
         item = model.tokenizer.encode(item, special=special)

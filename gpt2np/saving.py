@@ -1,4 +1,4 @@
-"""Write a model as a Hugging Face folder, whatever it was read from."""
+"""Write a model, whatever it was read from: as a Hugging Face folder, or as one file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpt2np import exporting
 from gpt2np.beside import GENERATION
 from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
 from gpt2np.config import Config
+from gpt2np.configs import CONFIG_FILES
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import CONFIG_FILES, TOKENIZER_FILES, Model
+from gpt2np.loading import TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 # What config.json says of the weights' file, and not of the model.
@@ -28,15 +30,21 @@ def save(
 ) -> Path:
     """Write a model as a folder that Hugging Face transformers loads, and so does `load`.
 
+    A name that ends in ``.gguf`` or ``.npz`` makes one file instead. A GGUF is what llama.cpp's
+    converter makes: llama.cpp loads it, and transformers with ``gguf_file=`` (which assumes 1,024
+    positions and an MLP of 4 D). A ``.npz`` has Hugging Face's names, and config.json as an array
+    of bytes beside them.
+
     Parameters
     ----------
     model : Model
     folder : str or path
         Made if it is not there. Gets ``config.json`` and ``model.safetensors``, and with a
         tokenizer ``vocab.json`` and ``merges.txt`` (and ``tokenizer.json`` where those do not
-        say all).
+        say all). Or the file.
     dtype : {"float32", "float16", "bfloat16"}, optional
-        What the weights are rounded to, to nearest; float32 unless given.
+        What the weights are rounded to, to nearest; float32 unless given. GGUF keeps vectors and
+        the positions in float32.
     overwrite : bool
         Replace these files in a folder that holds a model, or part of one, already, and remove
         another model's vocabulary and ``generation_config.json``.
@@ -44,14 +52,15 @@ def save(
     Returns
     -------
     Path
-        The folder.
+        The folder or file.
 
     Raises
     ------
     CheckpointError
         A weight is too large for float16.
     InputError
-        Another dtype; a folder that holds a model already, without `overwrite`.
+        Another dtype; a folder that holds a model, or a file that is there, already, without
+        `overwrite`; something that GGUF's header cannot say, such as an activation.
 
     Examples
     --------
@@ -66,6 +75,8 @@ def save(
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)
+    if folder.suffix in exporting.FILES and not folder.is_dir():
+        return exporting.export(model, folder, dtype, overwrite=overwrite)
     if not overwrite and (there := model_files(folder)):
         raise InputError(
             f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
@@ -80,7 +91,7 @@ def save(
     for name in (GENERATION, *TOKENIZER_FILES):  # what the model does not have would be another's
         (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
-        model.tokenizer.save(folder)
+        model.tokenizer.save(folder, overwrite=True)
     if model.beside.generation is not None:
         write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.

@@ -1,51 +1,53 @@
 """How likely a text is: log-probability, surprisal, rank and entropy of every token and word.
 
-token ids, all texts behind one another, each after its <|endoftext|>       [N]
-  -> windows of at most n_ctx tokens, of which each overlaps the one before
-  -> hidden(), windows of similar length together                           [B, T, D]
-  -> unembed(), some rows at a time, as all the logits are large            [rows, V]
-  -> what a row predicts: log p and rank of the next token, the entropy,
-     log p that a word ends here                                            [rows]
+Texts are read with what comes before them, `Passage`; what the model predicts at each position
+(`gpt2np.predictions`) is lined up with the tokens that it is predicted of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt2np import ragged
 from gpt2np.answers import answering, as_model
-from gpt2np.errors import InputError, as_integer
+from gpt2np.errors import InputError, as_integer, shown
 from gpt2np.loading import Model
-from gpt2np.model import hidden, unembed
 from gpt2np.notebook import Shown
-from gpt2np.params import Array, Ids
-from gpt2np.ragged import IdArray, Row, Rows
-from gpt2np.sampling import quietly
-from gpt2np.words import Word, begins_with_space, token_classes, word_spans
-
-POSITIONS = 1024  # that are read at a time
-LOGIT_ROWS = 128  # that are held at a time
-
-# What is predicted after a position, one record each. `ends` is log p of the tokens before which
-# a word has ended: they begin with whitespace, or end the text. `begins` is log p of the others,
-# with which a text may begin, or of its end.
-PREDICTION = np.dtype(
-    [
-        ("logprob", "f8"),
-        ("rank", "i8"),
-        ("entropy", "f8"),
-        ("ends", "f8"),
-        ("begins", "f8"),
-    ]
+from gpt2np.params import Ids
+from gpt2np.predictions import (
+    Predictions,
+    Window,
+    after_prefix,
+    common,
+    disjoint,
+    nothing,
+    predict,
+    predict_choices,
+    strided,
 )
-NOTHING = np.array([(math.nan, 0, math.nan, math.nan, math.nan)], PREDICTION)
-Predictions: TypeAlias = npt.NDArray[np.void]
+from gpt2np.ragged import IdArray, Row, Rows
+from gpt2np.words import (
+    BOUNDARIES,
+    Boundary,
+    Span,
+    Word,
+    blanked,
+    checked_regions,
+    opens,
+    share_out,
+    spans_of,
+    white_spans,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,74 +63,146 @@ class Score(Shown):
         Where each token begins and ends in ``text``, in characters. A token that holds a part of
         a character spans that character.
     logprobs : float array [T]
-        log p(token | what comes before it), in nats. Without `bos` nothing comes before the
-        first token: its entry is NaN, here and below.
-    surprisal : float array [T]
-        The same in bits: -log2 p.
+        log p(token | what comes before it), in nats. Where nothing comes before the first token,
+        its entry is NaN, here and below.
     rank : int array [T]
         1 where no token is likelier, 2 where one is, ...; 0 where nothing was predicted.
     entropy : float array [T]
         Of the distribution that predicts the token, in bits.
-    perplexity : float
-        exp of the mean negative log-probability, over the tokens that have one.
+    next_entropy : float
+        Of the distribution that follows the last token.
     text : str
         What the tokens spell: the text scored, with U+FFFD for what is no character.
+    top : (int array [T, k], float array [T, k]) or None
+        The k likeliest ids at every place and their log-probabilities, the likeliest first.
+    merged : bool
+        Whether the first token also holds the end of the prefix: no token begins where the
+        continuation does. Its whole log-probability counts.
     """
 
     ids: list[int]
     tokens: list[str]
-    offsets: list[tuple[int, int]]
+    offsets: list[Span]
     logprobs: npt.NDArray[np.float64]
     rank: npt.NDArray[np.int64]
     entropy: npt.NDArray[np.float64]
+    next_entropy: float
     text: str
-    # log p of the word boundary before each token and at the end, 0 where there is none: [T + 1]
-    _boundary: npt.NDArray[np.float64] = field(repr=False)
+    top: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
+    merged: bool = False
+    # Of each boundary, log p of it before each token and at the end, 0 where there is none.
+    _boundaries: npt.NDArray[np.float64] = field(  # [T + 1, boundaries]
+        default_factory=lambda: np.zeros((1, len(BOUNDARIES))), repr=False
+    )
+    _n_bytes: tuple[int, ...] = field(default=(), repr=False)  # of each token
+    _ends: tuple[int, ...] = field(default=(), repr=False)  # the ids that end a text
 
     @property
     def surprisal(self) -> npt.NDArray[np.float64]:
+        """The surprisal of each token, in bits: -log2 p."""
         return self.logprobs / -math.log(2)
 
     @property
-    def perplexity(self) -> float:
-        known = self.logprobs[~np.isnan(self.logprobs)]
-        return _exp(-float(known.mean())) if known.size else math.nan
+    def total(self) -> float:
+        """The log-probability of all tokens that have one, in nats."""
+        return float(self.logprobs[self._known].sum())
 
-    def words(self, *, correction: bool = True) -> list[Word]:
-        """Sum the tokens into the words that whitespace separates.
+    @property
+    def mean(self) -> float:
+        """The same for each token."""
+        n = np.count_nonzero(self._known)
+        return self.total / n if n else math.nan
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log-probability, over the tokens that have one."""
+        return _exp(-self.mean)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether no token was likelier at any place."""
+        return bool((self.rank <= 1).all())
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes, in UTF-8, of the tokens that have a log-probability; the end has none."""
+        return sum(
+            n
+            for n, known, id in zip(self._n_bytes, self._known, self.ids, strict=True)
+            if known and id not in self._ends
+        )
+
+    @property
+    def bits_per_byte(self) -> float:
+        """All surprisal, by the number of bytes."""
+        return -self.total / math.log(2) / self.n_bytes if self.n_bytes else math.nan
+
+    @property
+    def n_words(self) -> int:
+        """The number of words that white space separates."""
+        return len(white_spans(self._plain))
+
+    @property
+    def _known(self) -> npt.NDArray[np.bool_]:
+        return ~np.isnan(self.logprobs)
+
+    @cached_property
+    def _plain(self) -> str:
+        """The text with spaces in place of what ends it."""
+        return blanked(self.text, self.offsets, self.ids, self._ends)
+
+    def words(
+        self,
+        words: Iterable[str] | None = None,
+        *,
+        regions: Iterable[Sequence[int]] | None = None,
+        boundary: Boundary | None = "whitespace",
+    ) -> list[Word]:
+        """Sum the tokens into words.
 
         Parameters
         ----------
-        correction : bool
-            GPT-2's tokens begin with the space before a word. So the plain sum leaves out that a
-            word ends where it does, and charges that to the next word; over all words such
-            probabilities do not sum to 1. The correction gives the boundary to the word that it
-            ends: p(word) = p(its tokens) * p(boundary after it) / p(boundary before it). False
-            gives the plain sum, for comparison with work before 2024.
+        words : iterable of str, optional
+            The words, or regions, of an experiment: all of the text, in order, with nothing but
+            white space between them. Those that white space separates, unless given.
+        regions : iterable of (start, end), optional
+            The same in characters of the text; they may leave some of it out.
+        boundary : {"whitespace", "space"} or None
+            GPT-2's tokens begin with the space before a word. So the plain sum, None, leaves out
+            that a word ends where it does, and charges that to the next word; over all words such
+            probabilities do not sum to 1. A boundary goes to the word that it ends:
+            p(word) = p(its tokens) * p(boundary after it) / p(boundary before it). "whitespace"
+            is any token that begins with white space, or the end of the text; "space" only one
+            that begins with a space, or the end, as other tools have it.
 
         Returns
         -------
         list of Word
             Whitespace before a word counts as part of it, that at the end of the text as part of
-            none, punctuation as part of what it stands next to, and a token that reaches over
-            two words as part of the first. Without `bos` the first word's surprisal is NaN.
+            none, punctuation as part of what it stands next to. A token that reaches over two
+            words counts whole where it begins, and ``Word.shared`` says so: the sum over all words
+            stays that of the text. Without `bos` the first word's surprisal is NaN. Ids that end
+            a text end the word before them, and are part of none.
 
         Raises
         ------
         InputError
-            The model has no tokenizer.
+            The words are not those of the text, or the model has no tokenizer.
 
         Notes
         -----
-        p(boundary) is the sum over all tokens that begin with whitespace, and <|endoftext|>: the
-        last word of a text ends there with the same probability as before any other word. What
-        a text begins with is given, as Pimentel and Meister have it: where the first word
+        The last word of a text ends there with the same probability as before any other word.
+        What a text begins with is given, as Pimentel and Meister have it: where the first word
         follows no whitespace, p(its tokens) is divided by the sum over all tokens that begin
-        without, and <|endoftext|>. (Oh and Schuler divide by nothing there.) Over all that can
+        without, and the end of text. (Oh and Schuler divide by nothing there.) Over all that can
         follow a word, the end of the text included, the corrected probabilities sum to 1.
 
         Whitespace that takes several tokens, such as U+202F in GPT-2's vocabulary, is in no such
         sum. The words on both sides of it are not corrected for this boundary.
+
+        "whitespace" and "space" differ where texts have line breaks: after "fell." the embedded
+        model, whose lines end often, expects one, and only "whitespace" knows that a word ends
+        there too. For texts of one line by a model of prose they hardly differ.
 
         References
         ----------
@@ -143,72 +217,146 @@ class Score(Shown):
         >>> s = gpt2np.score(gpt2np.load(), "What is thy name?")
         >>> [word.text for word in s.words()]
         ['What', 'is', 'thy', 'name?']
-        >>> plain = s.words(correction=False)
+        >>> [word.text for word in s.words(["What is", "thy", "name", "?"])]
+        ['What is', 'thy', 'name', '?']
+        >>> plain = s.words(boundary=None)
         >>> bool(np.isclose(sum(word.surprisal for word in plain), s.surprisal.sum()))
         True
         """
         if self.ids and not self.tokens:
             raise InputError("the model has no tokenizer: its tokens make no words")
-        words = []
-        for (start, end), (first, stop) in word_spans(self.text, self.offsets):
-            logprob = float(self.logprobs[first:stop].sum())
-            if correction:
-                logprob += float(self._boundary[stop]) - float(self._boundary[first])
-            words.append(Word(self.text[start:end], -logprob / math.log(2), start, end))
-        return words
+        if boundary is not None and boundary not in BOUNDARIES:
+            raise InputError(
+                f"boundary must be 'whitespace', 'space' or None, not {shown(boundary)}"
+            )
+        if words is not None and regions is not None:
+            raise InputError("give words or regions, not both")
+        if words is not None:
+            spans = spans_of(words, self._plain)
+        elif regions is not None:
+            spans = checked_regions(regions, self.text)
+        else:
+            spans = white_spans(self._plain)
+        before = np.zeros(len(self.ids) + 1)
+        if boundary is not None:
+            before = self._boundaries[:, BOUNDARIES.index(boundary)]
+        entropy = np.append(self.entropy, self.next_entropy)
+        found = []
+        for (start, end), (first, stop, shared) in zip(
+            spans, share_out(self._plain, self.offsets, spans), strict=True
+        ):
+            logprob = float(self.logprobs[first:stop].sum()) + float(before[stop] - before[first])
+            found.append(
+                Word(
+                    self.text[start:end],
+                    -logprob / math.log(2),
+                    start,
+                    end,
+                    first,
+                    stop,
+                    float(entropy[first]),
+                    float(entropy[first] - entropy[stop]),
+                    shared,
+                )
+            )
+        return found
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """Give what is known of each token as lists of one length, in plain Python.
+
+        It is what ``pandas.DataFrame`` and ``polars.DataFrame`` take. What is not known is None.
+
+        Examples
+        --------
+        >>> import gpt2np
+        >>> columns = gpt2np.score(gpt2np.load(), "ROMEO:").to_columns()
+        >>> columns["token"], columns["end"]
+        (['ROM', 'EO', ':'], [3, 5, 6])
+        """
+        spans = {}
+        if self.tokens or not self.ids:
+            starts, ends = map(list, zip(*self.offsets, strict=True)) if self.offsets else ([], [])
+            spans = {"start": starts, "end": ends, "token": self.tokens}
+        return {
+            **spans,
+            "id": list(self.ids),
+            "logprob": _numbers(self.logprobs),
+            "surprisal": _numbers(self.surprisal),
+            "rank": [int(rank) or None for rank in self.rank],
+            "entropy": _numbers(self.entropy),
+        }
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Give the same as a dict for each token."""
+        columns = self.to_columns()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
+class ScoreOptions(TypedDict, total=False):
+    """The settings of `score` as keywords, for type checkers."""
+
+    bos: bool
+    eos: bool
+    special: bool
+    window: int | None
+    stride: int | None
+    top: int | None
+    progress: bool
+
+
+# A str is an iterable of str too: what fits several overloads is the one text of the first.
 @overload
-def score(  # type: ignore[overload-overlap]  # a str is an iterable of str too, but comes first
-    model: Model,
-    text_or_ids: Row,
-    *,
-    bos: bool = True,
-    special: bool = False,
-    window: int | None = None,
-    stride: int | None = None,
+def score(  # type: ignore[overload-overlap]
+    model: Model, text_or_ids: Row, *, prefix: Row | None = None, **options: Unpack[ScoreOptions]
 ) -> Score: ...
 @overload
 def score(
     model: Model,
     text_or_ids: IdArray,
     *,
-    bos: bool = True,
-    special: bool = False,
-    window: int | None = None,
-    stride: int | None = None,
+    prefix: Row | None = None,
+    **options: Unpack[ScoreOptions],
 ) -> Score | list[Score]: ...
 @overload
 def score(
     model: Model,
-    text_or_ids: Rows,
+    text_or_ids: Row | Rows,
     *,
-    bos: bool = True,
-    special: bool = False,
-    window: int | None = None,
-    stride: int | None = None,
+    prefix: Row | Rows | None = None,
+    **options: Unpack[ScoreOptions],
 ) -> list[Score]: ...
 @answering()
 def score(
     model: Model,
     text_or_ids: Any,
     *,
+    prefix: Any = None,
     bos: bool = True,
+    eos: bool = False,
     special: bool = False,
     window: int | None = None,
     stride: int | None = None,
+    top: int | None = None,
+    progress: bool = False,
 ) -> Any:
     """Score a text: how likely each token is after what comes before it.
 
     Parameters
     ----------
     model : Model
-    text_or_ids : str, token ids, or a list of either
+    text_or_ids : str, token ids, or an iterable of either
         The texts of a list are read together, which is faster for short ones. Any iterable of
         texts is a list of them: a generator, a Series.
+    prefix : str, token ids, or an iterable of either, optional
+        What stands before the text, and is not scored itself: log p(text | prefix). One prefix
+        is read once for a list of texts; a list of them has one for each text, or several for
+        one. White space at its end counts as the beginning of the text, as GPT-2's tokens have
+        it.
     bos : bool
-        Condition the first token on ``model.bos``, as a rule <|endoftext|>, which stood before
-        every text in training.
+        Begin with ``model.bos``, as a rule <|endoftext|>, which stood before every text in
+        training. Without, nothing predicts the first token.
+    eos : bool
+        Score the end of the text too: the first of ``model.eos`` is its last token.
     special : bool
         Whether a special token that a text spells, such as ``<|endoftext|>``, means itself. If
         not it is plain text, which is what text from elsewhere should be.
@@ -217,6 +365,10 @@ def score(
     stride : int, optional
         Longer texts are read in windows that move on by so many tokens: window // 2 unless
         given. Every token has at least window - stride tokens before it, or all there are.
+    top : int, optional
+        Keep so many of the likeliest tokens at every place.
+    progress : bool
+        Show a bar on standard error.
 
     Returns
     -------
@@ -229,26 +381,129 @@ def score(
         There is nothing to score, the window or the stride does not fit the model, or the model
         gives logits that are not numbers.
 
+    Notes
+    -----
+    Where the text begins is told as by lm-eval: prefix and text are encoded as one, and what
+    comes after the prefix's tokens is scored. Where a token holds both the prefix's end and the
+    text's beginning ("The ca" + "t sat"), scoring begins with it, and ``Score.merged`` is true;
+    lm-eval leaves it out.
+
     Examples
     --------
     >>> import gpt2np
-    >>> s = gpt2np.score(gpt2np.load(), "ROMEO:")
+    >>> model = gpt2np.load()
+    >>> s = gpt2np.score(model, "ROMEO:")
     >>> s.tokens, s.offsets, s.surprisal.shape
     (['ROM', 'EO', ':'], [(0, 3), (3, 5), (5, 6)], (3,))
+    >>> choices = gpt2np.score(model, [" Rome", " Paris"], prefix="We go to")
+    >>> [choice.tokens for choice in choices]
+    [[' Rome'], [' Paris']]
     """
     model = as_model(model)
     window, stride = check_windows(model, window, stride)
-    rows, many = ragged.parse(model, text_or_ids, special=special)
-    sequences = [_sequence(model, row, bos) for row in rows]
-    ends = np.cumsum([len(ids) for ids in sequences]).tolist()
-    windows = [
-        w
-        for ids, end in zip(sequences, ends, strict=True)
-        for w in _windows(end - len(ids), end, window, stride)
-    ]
-    found = np.split(_predict(model, np.concatenate(sequences), windows), ends[:-1])
-    scores = [_score(model, *pair, bos) for pair in zip(sequences, found, strict=True)]
+    k = 0 if top is None else as_integer("top", top, 1, model.config.vocab_size)
+    passages, many, alike = _passages(model, text_or_ids, prefix, bos=bos, eos=eos, special=special)
+    sequences = [p.ids for p in passages]
+    fits = max(map(len, sequences)) <= window
+    if alike and len(sequences) > 1 and fits and common(sequences):
+        found = predict_choices(model, sequences, [max(p.first - 1, 0) for p in passages], top=k)
+    else:
+        ends = np.cumsum([len(p.ids) for p in passages]).tolist()
+        windows = [
+            w
+            for passage, end in zip(passages, ends, strict=True)
+            for w in passage.windows(end - len(passage.ids), window, stride)
+        ]
+        ids = np.concatenate(sequences)
+        found = np.split(predict(model, ids, windows, top=k, progress=progress), ends[:-1])
+    scores = [_score(model, *pair, k) for pair in zip(passages, found, strict=True)]
     return scores if many else scores[0]
+
+
+class Passage(NamedTuple):
+    """A text with what comes before it."""
+
+    ids: Ids  # of the whole
+    first: int  # the first of the ids to be scored
+    begins: bool  # whether the text begins there, with nothing before it but its bos
+    merged: bool
+
+    def windows(self, begin: int, window: int, stride: int) -> Iterable[Window]:
+        """Cover what is scored; the first of the ids is at `begin`."""
+        end = begin + len(self.ids)
+        if self.begins:
+            return strided(begin, end, window, stride)
+        return after_prefix(begin, begin + self.first - 1, end, window, stride)
+
+
+def _passages(
+    model: Model, text_or_ids: Any, prefix: Any, *, bos: bool, eos: bool, special: bool
+) -> tuple[list[Passage], bool, bool]:
+    """Give each text with its prefix; whether there were several, and whether they begin alike."""
+    texts, many = ragged.items(text_or_ids)
+    prefixes, several = ([None], False) if prefix is None else ragged.items(prefix)
+    if many and several and len(texts) != len(prefixes):
+        raise InputError(f"{len(prefixes)} prefixes do not go with {len(texts)} texts")
+    n = max(len(texts), len(prefixes))
+    texts, prefixes = (
+        items * (n if len(items) == 1 else 1) if not listed else items
+        for items, listed in ((texts, many), (prefixes, several))
+    )
+    joined = []
+    for number, (text, before) in enumerate(zip(texts, prefixes, strict=True), 1):
+        with ragged.naming(number, many or several):
+            joined.append(_joined(model, before, text, special))
+    start = _start(model) if bos else []
+    end = _end(model) if eos else []
+    passages = [
+        Passage(
+            np.concatenate([start, ids, end]).astype(np.intp),
+            len(start) + first,
+            first == 0,
+            merged,
+        )
+        for ids, first, merged in joined
+    ]
+    return passages, many or several, prefix is not None and not several
+
+
+def _joined(model: Model, before: Any, text: Any, special: bool) -> tuple[Ids, int, bool]:
+    """Give the ids of a prefix and a text, where the text begins, and whether inside a token."""
+    if before is None:
+        return ragged.row(model, text, special), 0, False
+    if not isinstance(text, str) or not isinstance(before, str):
+        prefix, rest = (ragged.row(model, item, special) for item in (before, text))
+        return np.concatenate([prefix, rest]), len(prefix), False
+    kept = before.rstrip()
+    whole = ragged.row(model, before + text, special)
+    prefix = ragged.row(model, kept, special)
+    n = len(prefix)
+    if len(whole) >= n and (whole[:n] == prefix).all():
+        return whole, n, False
+    # Not the prefix's tokens: the first token that holds anything of the text is the first scored.
+    sizes = np.cumsum([len(model.tokenizer.token_bytes(id)) for id in whole.tolist()])
+    begin = len(kept.encode("utf-8", "surrogatepass"))
+    first = int(np.searchsorted(sizes, begin, side="right"))
+    return whole, first, bool(begin > (sizes[first - 1] if first else 0))
+
+
+def _start(model: Model) -> list[int]:
+    """Give what texts begin with: what the tokenizer's files ask for, or the model's own."""
+    start = model.tokenizer.begins_with if model.has_tokenizer else None
+    start = model.bos if start is None else start
+    if start is None:
+        raise InputError("the model has no <|endoftext|> to begin with: give bos=False")
+    return [start]
+
+
+def _end(model: Model) -> list[int]:
+    if not model.eos:
+        raise InputError("the model has no <|endoftext|> to end with: give eos=False")
+    return [model.eos[0]]
+
+
+Recipe: TypeAlias = Literal["strided", "hf", "lm-eval"]
+RECIPES: tuple[Recipe, ...] = ("strided", "hf", "lm-eval")
 
 
 class Perplexity(float):
@@ -256,48 +511,71 @@ class Perplexity(float):
 
     Attributes
     ----------
-    per_word : float
-        exp of the text's negative log-probability over the number of its words.
+    per_word, per_byte : float
+        exp of the text's negative log-probability over the number of its words, or bytes.
+    bits_per_byte : float
+    total : float
+        The text's log-probability, in nats.
+    stderr : float
+        The standard error of the perplexity per token, were tokens independent.
+    recipe : str
     window, stride : int
         The recipe's settings.
-    n_tokens, n_words : int
-        How many tokens were predicted, and how many words whitespace separates.
+    n_tokens, n_words, n_bytes : int
+        How many tokens were predicted, how many words white space separates, and how many bytes
+        the text has in UTF-8.
     """
 
     per_word: float
+    per_byte: float
+    bits_per_byte: float
+    total: float
+    stderr: float
+    recipe: Recipe
     window: int
     stride: int
     n_tokens: int
     n_words: int
+    n_bytes: int
 
 
 @answering()
 def perplexity(
-    model: Model, text: Row | IdArray, *, window: int | None = None, stride: int | None = None
+    model: Model,
+    text: Row | IdArray,
+    *,
+    window: int | None = None,
+    stride: int | None = None,
+    recipe: Recipe = "strided",
+    progress: bool = False,
 ) -> Perplexity:
-    """Compute the perplexity of a text by the strided recipe of Hugging Face's documentation.
-
-    The text is read in windows that move on by `stride`, and of each the tokens count that no
-    window before it held. The first token of the text is not predicted, as nothing comes before
-    it, not even <|endoftext|>; nor is the first of a window that does not overlap the one before.
-
-    To the letter: the recipe takes each window's mean and weighs it by the number of its new
-    tokens less one, also in overlapping windows, where all of them are predicted.
+    """Compute the perplexity of a text of any length.
 
     Parameters
     ----------
     model : Model
     text : str or token ids
     window : int, optional
-        n_ctx unless given.
+        The most tokens read at a time: n_ctx unless given.
     stride : int, optional
-        window // 2 unless given. The whole window is fastest; the smaller, the more context
-        there is, and the lower the perplexity.
+        Windows move on by so many tokens: window // 2 unless given. The whole window is fastest;
+        the smaller, the more context there is, and the lower the perplexity.
+    recipe : {"strided", "hf", "lm-eval"}
+        "strided": each token counts once, after at least window - stride tokens before it or all
+        there are; the first is not predicted, as nothing comes before it.
+        "hf": the page "Perplexity of fixed-length models" to the letter. It weighs each window's
+        mean by the number of its new tokens less one, so that with stride=1 all but the first
+        window are lost (transformers issue 22348), and does not predict the first token of a
+        window that does not overlap the one before.
+        "lm-eval": rolling windows that do not overlap, the first begun by <|endoftext|>, the last
+        drawn back to its full length; every token is predicted.
+    progress : bool
+        Show a bar on standard error.
 
     Returns
     -------
     Perplexity
-        A float, with the perplexity per word and the settings as attributes.
+        A float, with the perplexity per word and byte and the settings as attributes.
 
     Raises
     ------
@@ -306,7 +584,8 @@ def perplexity(
 
     References
     ----------
-    "Perplexity of fixed-length models", huggingface.co/docs/transformers/perplexity.
+    "Perplexity of fixed-length models", huggingface.co/docs/transformers/perplexity;
+    EleutherAI/lm-evaluation-harness, lm_eval/utils.py, ``get_rolling_token_windows``.
 
     Examples
     --------
@@ -317,6 +596,10 @@ def perplexity(
     (True, 64, 32, 9, 8)
     """
     model = as_model(model)
+    if recipe not in RECIPES:
+        raise InputError(f"recipe must be 'strided', 'hf' or 'lm-eval', not {shown(recipe)}")
+    if recipe == "lm-eval" and stride is not None:
+        raise InputError("the windows of recipe='lm-eval' do not overlap: leave out stride")
     window, stride = check_windows(model, window, stride)
     rows, many = ragged.parse(model, text)
     if many:
@@ -324,33 +607,68 @@ def perplexity(
             "perplexity takes one text; of several: [perplexity(model, text) for text in texts]"
         )
     ids = rows[0]
+    if recipe == "lm-eval":
+        ids, stride = np.append(_start(model), ids).astype(np.intp), window
     if len(ids) < 2:
         raise InputError("a perplexity needs 2 tokens or more: the first one is not predicted")
+    last = len(ids) - 1  # a token is predicted at the place before it: the last predicts nothing
+    if recipe == "hf":
+        windows, weights = _of_transformers_page(len(ids), window, stride)
+    elif recipe == "lm-eval":
+        windows = list(disjoint(last, window))
+    else:
+        windows = list(strided(0, last, window, stride))
+    logprobs = predict(model, ids, windows, progress=progress)["logprob"]
+    parts = [logprobs[w.first : w.stop] for w in windows]
+    known = np.concatenate(parts)
+    mean = float(known.mean())
+    if recipe == "hf":
+        mean = float(np.average([part.mean() for part in parts], weights=weights))
+    spelt = model.tokenizer.decode_bytes(rows[0]) if model.has_tokenizer else b""
+    return _perplexity(
+        mean,
+        known,
+        recipe=recipe,
+        window=window,
+        stride=stride,
+        n_words=len(spelt.decode("utf-8", "replace").split()),
+        n_bytes=len(spelt),
+    )
+
+
+def _of_transformers_page(n: int, window: int, stride: int) -> tuple[list[Window], list[int]]:
+    """Give the windows of "Perplexity of fixed-length models", and their weights."""
     windows, weights = [], []
     end_before = 0
-    for begin in range(0, len(ids), stride):
-        end = min(begin + window, len(ids))
-        # A token is predicted at the position before it: the last one is read for nothing.
+    for begin in range(0, n, stride):
+        end = min(begin + window, n)
+        # A token is predicted at the place before it: the last one is read for nothing.
         if max(end_before, begin + 1) < end:
-            windows.append(_Window(begin, max(end_before - 1, begin), end - 1))
+            windows.append(Window(begin, max(end_before - 1, begin), end - 1))
             weights.append(end - end_before - 1)
         end_before = end
-        if end == len(ids):
+        if end == n:
             break
-    logprobs = _predict(model, ids, windows)["logprob"]
-    of_windows = [logprobs[w.first : w.stop] for w in windows]
-    means = [part.mean() for part in of_windows]
-    result = Perplexity(_exp(-float(np.average(means, weights=weights))))
-    result.window, result.stride = window, stride
-    result.n_tokens = sum(map(len, of_windows))
-    result.n_words = len(model.tokenizer.decode(ids).split()) if model.has_tokenizer else 0
-    nll = -sum(float(part.sum()) for part in of_windows)
-    result.per_word = _exp(nll / result.n_words) if result.n_words else math.nan
+    return windows, weights
+
+
+def _perplexity(mean: float, known: npt.NDArray[np.float64], **settings: Any) -> Perplexity:
+    result, total = Perplexity(_exp(-mean)), float(known.sum())
+    vars(result).update(settings)
+    result.total, result.n_tokens = total, len(known)
+    result.stderr = float(result) * float(known.std()) / math.sqrt(len(known))
+    result.per_word = _exp(-total / result.n_words) if result.n_words else math.nan
+    result.per_byte = _exp(-total / result.n_bytes) if result.n_bytes else math.nan
+    result.bits_per_byte = -total / math.log(2) / result.n_bytes if result.n_bytes else math.nan
     return result
 
 
 def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
+    return math.exp(x) if not x >= 709 else math.inf
+
+
+def _numbers(values: npt.NDArray[np.float64]) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
 
 
 def check_windows(model: Model, window: int | None, stride: int | None) -> tuple[int, int]:
@@ -361,101 +679,49 @@ def check_windows(model: Model, window: int | None, stride: int | None) -> tuple
     return window, stride
 
 
-def _sequence(model: Model, ids: Ids, bos: bool) -> Ids:
-    """Put the id that a text begins with in front, if asked for."""
-    if not bos:
-        return ids
-    if model.bos is None:
-        raise InputError("the model has no <|endoftext|> to begin with: give bos=False")
-    return np.append(model.bos, ids)
-
-
-class _Window(NamedTuple):
-    """Tokens [start, stop) are read, and what is predicted after [first, stop) is kept."""
-
-    start: int
-    first: int
-    stop: int
-
-
-def _windows(begin: int, end: int, window: int, stride: int) -> Iterator[_Window]:
-    """Cover [begin, end) so that each position is kept once."""
-    first = begin
-    for start in range(begin, end, stride):
-        stop = min(start + window, end)
-        yield _Window(start, first, stop)
-        if stop == end:
-            return
-        first = stop
-
-
-@quietly
-def _predict(model: Model, ids: Ids, windows: Sequence[_Window]) -> Predictions:
-    """Say what is predicted after each of the ids [N] that a window keeps."""
-    of_words = token_classes(
-        model.tokenizer if model.has_tokenizer else None, model.config.vocab_size
-    )
-    classes: Array = of_words.astype(model.params.dtype)
-    next_ids = np.append(ids[1:], 0)  # the last is none, and what is said of it not used
-    found = np.repeat(NOTHING, len(ids))
-    for rows in ragged.groups([w.stop - w.start for w in windows], POSITIONS):
-        group = [windows[b] for b in rows]
-        x = hidden(model.params, ragged.rectangle([ids[w.start : w.stop] for w in group]))
-        kept = np.concatenate(
-            [row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)]
-        )
-        at = np.concatenate([np.arange(w.first, w.stop) for w in group])
-        for i in range(0, len(at), LOGIT_ROWS):
-            part = at[i : i + LOGIT_ROWS]
-            logits = unembed(model.params, kept[None, i : i + LOGIT_ROWS])[0]
-            found[part] = _predictions(logits, next_ids[part], classes)
-    return found
-
-
-def _predictions(logits: Array, targets: Ids, classes: Array) -> Predictions:
-    """Say what logits [rows, V] predict of the targets [rows]; the logits are used up."""
-    top = logits.max(-1, keepdims=True)
-    if not np.isfinite(top).all():
-        raise InputError(
-            "the model's logits are not numbers: its weights hold NaN or infinity, or "
-            f"are too large for {logits.dtype}"
-        )
-    logits -= top
-    p = np.exp(logits)
-    total = p.sum(-1)
-    log_total = np.log(total)
-    target = logits[np.arange(len(targets)), targets]
-    found = np.empty(len(targets), PREDICTION)
-    found["logprob"] = target - log_total
-    found["rank"] = np.count_nonzero(logits > target[:, None], axis=-1) + 1
-    found["entropy"] = (log_total - np.vecdot(p, logits) / total) / math.log(2)
-    of_classes = np.log(p @ classes)
-    found["ends"] = of_classes[:, 0] - log_total
-    found["begins"] = of_classes[:, 1] - log_total
-    return found
-
-
-def _score(model: Model, ids: Ids, found: Predictions, bos: bool) -> Score:
+def _score(model: Model, passage: Passage, found: Predictions, top: int) -> Score:
     """Line what was predicted up with the tokens that it was predicted of."""
-    if bos:
-        ids = ids[1:]
-    else:
-        found = np.concatenate([NOTHING, found])
-    pieces = [model.tokenizer.token_bytes(id) for id in ids.tolist()] if model.has_tokenizer else []
-    spaced = np.array([begins_with_space(piece) for piece in pieces] + [True])
-    boundary = np.where(spaced, found["ends"], 0.0)
-    if pieces and not spaced[0]:
-        boundary[0] = found["begins"][0]
+    ids = passage.ids[passage.first :].tolist()
+    # What predicts the first of them stands at the place before it.
+    found = found[passage.first - 1 :] if passage.first else np.append(nothing(1, top), found)
+    ends = model.eos
+    pieces = [model.tokenizer.token_bytes(id) for id in ids] if model.has_tokenizer else []
     return Score(
-        ids=ids.tolist(),
+        ids=ids,
         tokens=[piece.decode("utf-8", "replace") for piece in pieces],
         offsets=_offsets(pieces),
         logprobs=found["logprob"][:-1],
         rank=found["rank"][:-1],
         entropy=found["entropy"][:-1],
+        next_entropy=float(found["entropy"][-1]),
         text=b"".join(pieces).decode("utf-8", "replace"),
-        _boundary=boundary,
+        top=(found["top_ids"][:-1], found["top_logprobs"][:-1]) if top else None,
+        merged=passage.merged,
+        _boundaries=_boundaries(passage, ids, pieces, ends, found),
+        _n_bytes=tuple(map(len, pieces)) if pieces else (0,) * len(ids),
+        _ends=ends,
     )
+
+
+def _boundaries(
+    passage: Passage,
+    ids: Sequence[int],
+    pieces: Sequence[bytes],
+    ends: Sequence[int],
+    found: Predictions,
+) -> npt.NDArray[np.float64]:  # [T + 1, boundaries]
+    """Give log p of the boundary before each token and at the end, 0 where there is none."""
+    kinds = np.zeros((len(found), len(BOUNDARIES), 1), int)
+    for t, piece in enumerate(pieces):
+        fresh = ids[t - 1] in ends if t else passage.begins
+        for column, boundary in enumerate(BOUNDARIES):
+            if opens(piece, boundary) or ids[t] in ends:
+                kinds[t, column] = 1
+            elif fresh:
+                kinds[t, column] = 2
+    kinds[-1] = 1
+    of_kind = np.stack([np.zeros_like(found["ends"]), found["ends"], found["begins"]], axis=-1)
+    return np.take_along_axis(of_kind, kinds, axis=-1)[..., 0]
 
 
 def _offsets(pieces: Sequence[bytes]) -> list[tuple[int, int]]:

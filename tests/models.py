@@ -39,7 +39,7 @@ class Letters:
     """A tokenizer of eleven letters and $, the end of text."""
 
     tokens = "abcdefghijk$"
-    n_vocab, eot = 12, 11
+    n_vocab, eot, begins_with = 12, 11, None
 
     def encode(self, text, *, special=False):
         return [self.tokens.index(letter) for letter in text]

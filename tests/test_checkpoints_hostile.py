@@ -1,5 +1,6 @@
 """Files made to do harm: refused, or read, at once, in little memory, with no code run."""
 
+import io
 import json
 import os
 import struct
@@ -11,13 +12,19 @@ import zipfile
 import numpy as np
 import pytest
 from checkpoint_files import (
+    Place,
     bundle,
     bundle_entry,
     bundle_header,
     dict_of,
+    extension,
+    gguf_bytes,
     llmc_header,
     name,
+    npy_bytes,
+    npz_bytes,
     number,
+    packed,
     safetensors_bytes,
     storage,
     stream,
@@ -308,6 +315,131 @@ def test_a_pickle_of_very_many_opcodes(tmp_path, monkeypatch):
 def test_two_members_of_one_name(tmp_path):
     data = torch_zip(stream(b"}"), {"0": b"", "1": b""}).replace(b"data/1", b"data/0")
     check(tmp_path, data, "it has two members 'archive/data/0'")
+
+
+# NumPy's zip archives.
+
+
+def npz_with(tmp_path, change, data=bytes(1000), compress=8):
+    """An .npz of one array, after its first directory record has been changed."""
+    whole = bytearray(npz_bytes({"w.npy": npy_bytes(np.frombuffer(data, np.uint8))}, compress))
+    at = whole.index(b"PK\1\2")
+    change(whole, at)
+    return bytes(whole)
+
+
+def test_an_npz_bomb(tmp_path):
+    """A gigabyte of zeros in a megabyte; and one that says that it is small."""
+    zeros = npz_bytes({"w.npy": npy_bytes(np.zeros(1 << 26, np.uint8))}, 8)
+    assert len(zeros) < 100_000
+    check(tmp_path, zeros, "unpack to 67108992, which weights do not", "x.npz")
+
+    lying = bytearray(zeros)
+    at = lying.index(b"PK\1\2") + 24
+    lying[at : at + 4] = (1000).to_bytes(4, "little")
+    check(tmp_path, bytes(lying), "should unpack to 1000 bytes, but does not", "x.npz")
+
+
+def test_objects_in_an_npz(tmp_path):
+    """np.load(allow_pickle=True) would run what is in there."""
+    buffer = io.BytesIO()
+    np.savez(buffer, w=np.array([Runs()], dtype=object))
+    check(tmp_path, buffer.getvalue(), "holds Python objects, which are never loaded", "x.npz")
+
+
+class Runs:
+    def __reduce__(self):
+        return os.system, ("echo owned",)
+
+
+def encrypt(whole, at):
+    whole[at + 8] |= 1
+
+
+def pack_otherwise(whole, at):
+    whole[at + 10 : at + 12] = (14).to_bytes(2, "little")  # LZMA
+
+
+def overlap(whole, at):
+    whole[at + 20 : at + 24] = (at + 30).to_bytes(4, "little")  # reaches into the directory
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (encrypt, "'w.npy' is encrypted: unpack it"),
+        (pack_otherwise, "'w.npy' is packed in a way that NumPy does not use"),
+        (overlap, "should unpack to 1128 bytes, but does not"),
+    ],
+)
+def test_a_member_packed_otherwise(tmp_path, change, message):
+    check(tmp_path, npz_with(tmp_path, change), message, "x.npz")
+
+
+def test_members_of_an_npz_that_overlap(tmp_path):
+    """A thousand directory records for one member: each would be unpacked."""
+    inner = npy_bytes(np.zeros(1 << 16, np.uint8))
+    whole = npz_bytes({f"{i:03}.npy": inner for i in range(2)}, 0)
+    at = whole.index(b"PK\1\2")
+    at = whole.index(b"PK\1\2", at + 1)
+    same = bytearray(whole)
+    same[at + 42 : at + 46] = bytes(4)  # where the first stands, which has another name
+    check(tmp_path, bytes(same), "its zip directory is broken", "x.npz")
+
+
+# MessagePack.
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x81\xa1w" + b"\x91" * 100_000, "has more than 40 levels"),
+        (b"\x81\xa1w\xdd\xff\xff\xff\xff" + b"\xc0" * 300_000, "has more than 200000 values"),
+        (b"\x81\xa1w\xc6\xff\xff\xff\xff", "cut short or damaged"),
+        (b"\x81\xa1w\xc9\xff\xff\xff\xff\1", "cut short or damaged"),
+        (b"\x81\xa1w\xdf\xff\xff\xff\xff", "cut short or damaged"),
+        (b"\x81\xa1w" + b"\x81\xa1w" * 30 + b"\xc0", "is nested more than 20 deep"),
+        (b"\x81\xa1w" + extension(1, packed([[1 << 62], "float32", b""])), "impossible shape"),
+    ],
+)
+def test_msgpack(tmp_path, data, message):
+    check(tmp_path, data, message)
+
+
+def test_one_part_of_flax_that_is_there_often(tmp_path):
+    """Parts are copied out of the file, each once."""
+    part = np.zeros(1000, np.float32)
+    chunks = {str(i): part for i in range(100)}
+    tree = {"__msgpack_chunked_array__": True, "shape": {"0": 100_000}, "chunks": chunks}
+    check(tmp_path, packed({"w": tree}), None)
+
+
+# GGUF.
+
+GPT2 = {"general.architecture": "gpt2"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            gguf_bytes(GPT2, {}, counts=((1 << 64) - 1, 1)),
+            "says it has 18446744073709551615",
+        ),
+        (gguf_bytes(GPT2, {}, counts=(0, (1 << 64) - 1)), "no GPT-2 has as many"),
+        (gguf_bytes(GPT2 | {"x" * 1_000_000: "y" * 1_000_000}, {}), None),
+        (gguf_bytes(GPT2 | {"t": [""] * 100_000}, {}), None),
+        (gguf_bytes(GPT2, {str(i): Place((0,), 8, b"") for i in range(5000)}), None),
+        (
+            gguf_bytes(
+                GPT2, {str(i): Place((32 << 10,), 2, bytes(18 << 10), 0) for i in range(99)}
+            ),
+            "overlap",
+        ),
+    ],
+)
+def test_gguf(tmp_path, data, message):
+    check(tmp_path, data, message)
 
 
 # TensorFlow.

@@ -25,7 +25,7 @@ def golden(model):
 def test_command_records_the_small_model(tmp_path, capsys):
     out = tmp_path / "g.npz"
     assert main(["golden", "record", "--weights", "tiny", str(out)]) == 0
-    assert f"{out}: 36 arrays of 12 tokens" in capsys.readouterr().out
+    assert f"{out}: 37 arrays of 12 tokens" in capsys.readouterr().out
     golden = Golden.load(out)
     assert np.array_equal(golden.arrays["logits"], record(tiny_model(), IDS).arrays["logits"])
     tiny = str(tmp_path / "g-weights" / "huggingface")
@@ -77,7 +77,7 @@ def test_command_writes_weights_in_three_layouts(tmp_path, capsys):
     [
         (["out.npz"], "give --text or --ids"),
         (["--text", "a", "--ids", "1", "out.npz"], "not both"),
-        (["--weights", "large", "out.npz"], "the model that can be written is called tiny"),
+        (["--weights", "large", "out.npz"], "the models that can be written are tiny or harsh"),
         (["--weights", "tiny", "--model", "gpt2", "out.npz"], "not both"),
         (["--text", "a", "out.pt"], "activations are written to"),
     ],

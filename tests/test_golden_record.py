@@ -21,15 +21,18 @@ def test_holds_ids_activations_logits_and_greedy(model):
     golden = record(model, IDS)
     trace = Trace()
     logits = forward(model.params, IDS, probe=trace)
-    assert list(golden.arrays) == ["ids", *point_names(CONFIG), "greedy"]
+    assert list(golden.arrays) == ["ids", *point_names(CONFIG), "greedy.logits", "greedy"]
     assert np.array_equal(golden.arrays["ids"], [IDS])
     assert all(np.array_equal(golden.arrays[name], array) for name, array in trace.items())
     assert np.array_equal(golden.arrays["logits"], logits)
     ids = list(IDS)
-    for token in golden.arrays["greedy"][0]:  # as many as the context has room for
-        assert token == forward(model.params, ids)[0, -1].argmax()
+    steps = (golden.arrays[name][0] for name in ("greedy", "greedy.logits"))
+    for token, logits in zip(*steps, strict=True):
+        last = forward(model.params, ids)[0, -1]
+        np.testing.assert_allclose(logits, last, rtol=1e-4, atol=1e-5)
+        assert token == last.argmax()
         ids.append(int(token))
-    assert len(ids) == CONFIG.n_ctx
+    assert len(ids) == CONFIG.n_ctx  # as many as the context has room for
 
 
 def test_golden_is_there_after_import_gpt2np():
@@ -51,7 +54,7 @@ def test_of_a_text():
     assert golden.arrays["ids"].tolist() == [model.tokenizer.encode("First Citizen:")]
     assert golden.meta["text"] == "First Citizen:"
     assert golden.meta["model"] == "tiny-shakespeare"
-    assert list(golden.arrays) == ["ids", "ln_f", "logits", "greedy"]
+    assert list(golden.arrays) == ["ids", "ln_f", "logits", "greedy.logits", "greedy"]
     made = gpt2np.generate(model, "First Citizen:", max_new_tokens=3, temperature=0)
     assert golden.arrays["greedy"].tolist() == [made.ids]
 
@@ -89,7 +92,7 @@ def test_refuses_a_pass_of_nothing(model, split):
 
 
 def test_refuses_what_cannot_be_recorded(model):
-    with pytest.raises(InputError, match="no activation has a name like 'attn'"):
+    with pytest.raises(InputError, match="'attn' matches no activation"):
         record(model, IDS, points="attn")
     with pytest.raises(TokenizerError, match="the model has no tokenizer"):
         record(model, "a text")

@@ -6,7 +6,9 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import math
+import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,9 @@ from gpt2np.checkpoints.base import (
     quote,
     view,
 )
+from gpt2np.checkpoints.safetensors import stored
 from gpt2np.errors import CheckpointError
+from gpt2np.files import replacing
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -68,8 +72,8 @@ SPECIAL = {
     "padding_token_id": "pad_token_id",
 }
 
-# Kinds of tokens: special, found in any text, and those that only fill up the vocabulary.
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+# Kinds of tokens: a text's, special ones, those found in any text, and mere filling.
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 # How text is cut into pieces: these are GPT-2's ways. Files of 2023 do not say.
 CUTTERS = (None, "gpt-2", "gpt2", "default")
 
@@ -278,7 +282,7 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
     cutter = fields.get("tokenizer.ggml.pre")
     byte_level = {
         "type": "ByteLevel" if cutter in CUTTERS else str(cutter),
-        "add_prefix_space": fields.get("tokenizer.ggml.add_space_prefix") is True,
+        "add_prefix_space": False,  # what the header says of that is for SentencePiece
         "use_regex": True,
     }
     model = fields.get("tokenizer.ggml.model")
@@ -290,6 +294,7 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
         ],
         "normalizer": None,
         "pre_tokenizer": byte_level,
+        "post_processor": _processor(fields, tokens),
         "decoder": {"type": "ByteLevel"},
         "model": {
             "type": "BPE" if model == "gpt2" else str(model),
@@ -299,7 +304,84 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def _processor(fields: dict[str, Any], tokens: list[str]) -> dict[str, Any] | None:
+    """What puts the first token before each text, if the header asks for it."""
+    bos = fields.get("tokenizer.ggml.bos_token_id")
+    asked = fields.get("tokenizer.ggml.add_bos_token") is True
+    if not asked or type(bos) is not int or bos >= len(tokens):
+        return None
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": tokens[bos]}}, {"Sequence": {"id": "A"}}],
+        "special_tokens": {tokens[bos]: {"ids": [bos]}},
+    }
+
+
 def _kinds(tokens: list[str], merges: list[Any]) -> list[int]:
     """Where the header is silent: what neither is a byte nor comes of a merge is special."""
     made = {str(merge).replace(" ", "") for merge in merges}
     return [0 if len(token) == 1 or token in made else CONTROL for token in tokens]
+
+
+def save(
+    path: str | os.PathLike[str],
+    fields: Mapping[str, Any],
+    tensors: Mapping[str, tuple[Array, str]],
+) -> None:
+    """Write a file of version 3, as PyPI's gguf does.
+
+    Parameters
+    ----------
+    path : the file; it appears under this name only when it is whole.
+    fields : the header's values: text, bool, int (as uint32), float (as float32), or a list of
+        text or of int (as int32).
+    tensors : name -> array and "float32" or "float16", to which it is rounded.
+
+    Raises
+    ------
+    CheckpointError
+        A number overflows to infinity.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gpt2np.checkpoints.base import map_file
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = Path(folder.name) / "model.gguf"
+    >>> save(file, {"general.architecture": "gpt2"}, {"w": (np.ones((2, 3)), "float16")})
+    >>> read(file, map_file(file)).tensors["w"].shape
+    (2, 3)
+    >>> folder.cleanup()
+    """
+    codes = {name: code for code, name in PLAIN.items()}
+    header = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(fields))]
+    header += [part for key, value in fields.items() for part in (_text(key), _value(value))]
+    offset = 0
+    for name, (array, dtype) in tensors.items():
+        sizes = struct.pack(f"<I{array.ndim}Q", array.ndim, *array.shape[::-1])
+        header += [_text(name), sizes, struct.pack("<IQ", codes[dtype], offset)]
+        size = array.size * DTYPES[dtype].itemsize
+        offset += size + -size % ALIGNMENT
+    with replacing(path) as file:
+        start = file.write(b"".join(header))
+        file.write(bytes(-start % ALIGNMENT))
+        for name, (array, dtype) in tensors.items():
+            size = file.write(stored(name, array, dtype).data)
+            file.write(bytes(-size % ALIGNMENT))
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-8")
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(value: Any) -> bytes:
+    """A value of the header behind the number of its type."""
+    if isinstance(value, list):
+        kind = 5 if value and isinstance(value[0], int) else TEXT
+        items = map(_text, value) if kind == TEXT else [struct.pack(f"<{len(value)}i", *value)]
+        return struct.pack("<IIQ", LIST, kind, len(value)) + b"".join(items)
+    if isinstance(value, str):
+        return struct.pack("<I", TEXT) + _text(value)
+    kind = {bool: 7, int: 4, float: 6}[type(value)]
+    return struct.pack("<I", kind) + struct.pack(NUMBERS[kind], value)

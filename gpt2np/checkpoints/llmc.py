@@ -6,13 +6,21 @@ of the padded vocabulary.
 """
 
 import math
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 from gpt2np.checkpoints.base import DTYPES, Array, Bytes, Checkpoint, view
 from gpt2np.errors import CheckpointError
+from gpt2np.files import replacing
 from gpt2np.schema import TABLE
 
 MAGIC = 20240326
+TOKENIZER_MAGIC = 20240328
+PADDED_TO = 128  # rows of wte come in multiples of so many
 HEADER = 256 * 4
 DTYPE_OF_VERSION = {3: "float32", 5: "bfloat16"}
 
@@ -93,3 +101,68 @@ def _kinds(fields: dict[str, int]) -> list[tuple[str, tuple[int, ...]]]:
             shape = [fields["num_layers"], *shape[::-1]]
         kinds.append((f"transformer.{row.name}", tuple(shape)))
     return kinds
+
+
+def save(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Array],
+    *,
+    n_head: int,
+    padding: float = 0.0,
+) -> None:
+    """Write a model as llm.c's write_model does, in float32.
+
+    Parameters
+    ----------
+    path : the file; it appears under this name only when it is whole.
+    tensors : canonical name -> array, matrices as [in, out]; the head is tied.
+    padding : what the rows of wte behind the vocabulary hold, which no reader should read.
+
+    Raises
+    ------
+    CheckpointError
+        The format has no place for a head of its own, nor for an MLP that is not 4 D wide.
+    """
+    wte, wpe = tensors["wte.weight"], tensors["wpe.weight"]
+    V, D = wte.shape
+    if "lm_head.weight" in tensors or tensors["h.0.mlp.c_fc.weight"].shape != (D, 4 * D):
+        raise CheckpointError("llm.c's file has a tied head, and an MLP of 4 times the width")
+    fields = {
+        "max_seq_len": len(wpe),
+        "vocab_size": V,
+        "num_layers": sum(name.endswith(".ln_1.weight") for name in tensors),
+        "num_heads": n_head,
+        "channels": D,
+        "padded_vocab_size": -(-V // PADDED_TO) * PADDED_TO,
+    }
+    header = np.zeros(HEADER // 4, "<i4")
+    header[:2] = MAGIC, 3
+    for number, name in FIELDS.items():
+        header[number] = fields[name]
+    with replacing(path) as file:
+        file.write(header.tobytes())
+        for name, shape in _kinds(fields):
+            ours = name.removeprefix("transformer.")
+            if "{i}" in ours:
+                for i in range(fields["num_layers"]):
+                    _write(file, tensors[ours.format(i=i)].T)  # nn.Linear's [out, in]
+            else:
+                _write(file, tensors[ours])
+            if ours == "wte.weight":
+                _write(file, np.full((shape[0] - V, D), padding))
+
+
+def _write(file: BinaryIO, array: Array) -> None:
+    file.write(np.ascontiguousarray(array, "<f4").data)
+
+
+def save_tokenizer(path: str | os.PathLike[str], tokens: Sequence[bytes], eot: int) -> None:
+    """Write the bytes of each token as llm.c's write_tokenizer does, for its decoder."""
+    header = np.zeros(HEADER // 4, "<i4")
+    header[:4] = TOKENIZER_MAGIC, 2, len(tokens), eot
+    if max(map(len, tokens)) > 255:
+        raise CheckpointError("llm.c's file has no place for a token of more than 255 bytes")
+    with replacing(path) as file:
+        file.write(header.tobytes())
+        for token in tokens:
+            file.write(bytes([len(token)]) + token)

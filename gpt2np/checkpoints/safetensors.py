@@ -160,7 +160,7 @@ def save(
     with replacing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            file.write(_stored(name, tensors[name], CODES[codes[name]]).data)
+            file.write(stored(name, tensors[name], CODES[codes[name]]).data)
 
 
 def _code(name: str, tensor: Array, dtype: str | None) -> str:
@@ -173,8 +173,8 @@ def _code(name: str, tensor: Array, dtype: str | None) -> str:
     raise CheckpointError(f"tensor {quote(name)} is {tensor.dtype}: safetensors has no such type")
 
 
-def _stored(name: str, tensor: Array, dtype: str) -> Array:
-    """The tensor in C order and in the type that is written."""
+def stored(name: str, tensor: Array, dtype: str) -> Array:
+    """The tensor in C order and in the type that is written, to which nothing may overflow."""
     tensor = np.ascontiguousarray(tensor)
     with np.errstate(over="ignore"):
         if dtype == "bfloat16":

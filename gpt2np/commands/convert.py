@@ -1,10 +1,10 @@
-"""gpt2np convert: write any model as a Hugging Face folder."""
+"""gpt2np convert: write any model as a Hugging Face folder, a GGUF or an .npz."""
 
 from __future__ import annotations
 
 import argparse
 
-from gpt2np.commands import add_force, check_output, load_model
+from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -14,7 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="where to write config.json, model.safetensors and the vocabulary",
+        help="where to write config.json, model.safetensors and the vocabulary; or a file that "
+        "ends in .gguf (for llama.cpp) or .npz (for NumPy)",
     )
     parser.add_argument(
         "--dtype",
@@ -23,11 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what to round the weights to (float32)",
     )
+    add_tokenizer(parser)
     add_force(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read the model, write it again, and print the folder in which it is then."""
+    """Read the model, write it again, and print where it is then."""
     args.dtype = "float32"
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)

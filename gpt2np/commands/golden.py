@@ -12,7 +12,7 @@ from typing import Any
 from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
 from gpt2np.errors import InputError
 from gpt2np.golden import check, record
-from gpt2np.golden.tiny import IDS, tiny_model, write_weights
+from gpt2np.golden.tiny import MODELS, write_weights
 from gpt2np.loading import Model, load
 
 # An .npz, whose first array is ids; or a .safetensors with the facts of a recording.
@@ -73,8 +73,8 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--weights",
-        metavar="tiny",
-        help="record a small random model, and write its weights as well, in "
+        metavar="NAME",
+        help="record a small random model, tiny or harsh, and write its weights as well, in "
         "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
         "OUT-weights",
     )
@@ -144,7 +144,7 @@ def _record(args: argparse.Namespace) -> None:
         raise InputError("nothing to read: give --text or --ids")
     golden = record(
         model or load_model(args),
-        list(IDS) if prompt is None else prompt,
+        list(MODELS[args.weights][1]) if prompt is None else prompt,
         points=args.points,
         cache_split=args.cache_split,
         new_tokens=args.new,
@@ -158,11 +158,12 @@ def _record(args: argparse.Namespace) -> None:
 
 
 def _tiny(args: argparse.Namespace) -> Model:
-    if args.weights != "tiny":
-        raise InputError(f"--weights {args.weights}: the model that can be written is called tiny")
+    if args.weights not in MODELS:
+        names = " or ".join(MODELS)
+        raise InputError(f"--weights {args.weights}: the models that can be written are {names}")
     if args.model is not None:
         raise InputError("give --model or --weights, not both")
-    model = tiny_model(args.dtype)
+    model = MODELS[args.weights][0](args.dtype)
     out = Path(args.out)
     folder = out.with_name(f"{out.stem}-weights")
     for path in write_weights(model, folder, overwrite=args.force):

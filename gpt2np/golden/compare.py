@@ -4,52 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from gpt2np.checkpoints.base import quote
-from gpt2np.config import Config
-from gpt2np.dumps import AnyArray
 from gpt2np.errors import CheckpointError, InputError
-from gpt2np.golden.causes import find_causes
 from gpt2np.golden.faults import FORMULAS
-from gpt2np.golden.faulty import Computation
-from gpt2np.golden.measure import (
-    HALF,
-    PRECISIONS,
-    Distance,
-    aligned,
-    measure,
-    precision,
-    tolerance,
-)
-from gpt2np.golden.names import (
-    MAX_NAME,
-    arrangements,
-    by_point,
-    flow_order,
-    kind_and_block,
-    shape_of,
-)
-from gpt2np.golden.record import PAST, Golden, run_model
+from gpt2np.golden.judge import Judge, Row
+from gpt2np.golden.measure import Distance
+from gpt2np.golden.names import by_point, flow_order, kind_and_block, point_of
+from gpt2np.golden.record import Golden
+from gpt2np.golden.reference import Reference
+from gpt2np.golden.weights import compare_weights
 from gpt2np.loading import Model
-from gpt2np.model import check_ids
-from gpt2np.params import Params
-from gpt2np.recorder import Trace
-from gpt2np.schema import canonical_name, tensors
-
-
-class Row(NamedTuple):
-    """One point of the comparison."""
-
-    point: str
-    distance: Distance | None  # None where the shapes do not fit
-    same: bool
-    verdict: str
-    rtol: float  # how far apart, relatively, two arrays may be here
 
 
 @dataclass(frozen=True)
@@ -75,6 +43,7 @@ class Report:
             "points": [
                 {"point": row.point, "same": row.same, "verdict": row.verdict}
                 | ({} if row.distance is None else _plain(row.distance))
+                | ({} if row.step is None else {"step": _plain(row.step)})
                 for row in self.rows
             ],
             "notes": list(self.notes),
@@ -82,12 +51,12 @@ class Report:
         }
 
     def __str__(self) -> str:
-        head = ("point", "max |diff|", "relative", "worst at", "verdict")
+        head = ("point", "max |diff|", "relative", "step", "worst at", "verdict")
         table = [head, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join(
-                f"{cell:{'>' if i in (1, 2) else '<'}{w}}"
+                f"{cell:{'>' if i in (1, 2, 3) else '<'}{w}}"
                 for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
             ).rstrip()
             for cells in table
@@ -97,22 +66,40 @@ class Report:
     def _conclusion(self) -> list[str]:
         row = self.first
         if row is None:
-            return [f"all {len(self.rows)} agree"]
-        lines = [f"first divergence: {row.point}  ({FORMULAS[kind_and_block(row.point)[0]]})"]
+            return [self._agreement()]
+        formula = FORMULAS.get(kind_and_block(row.point)[0], "a weight")
+        lines = [f"first divergence: {row.point}  ({formula})"]
         if row.distance is not None:
             d = row.distance
             lines.append(f"  at {list(d.where)}: mine {d.mine:.7g}, theirs {d.theirs:.7g}")
+        if row.step is not None and row.step.relative:
+            d = row.step
+            lines.append(
+                f"  by its own inputs, {d.theirs:.9g} at {list(d.where)}, where it is {d.mine:.9g}"
+            )
         causes = self.causes or ((self.advice,) if self.advice else ())
         heads = ["  cause: ", *["     or: "] * len(causes)]
         return [*lines, *(f"{head}{cause}" for head, cause in zip(heads, causes, strict=False))]
 
+    def _agreement(self) -> str:
+        """What may be said where nothing diverges: from few points, not that all is right."""
+        close = [row for row in self.rows if row.distance is not None and row.distance.relative]
+        if not close or any(row.step is not None for row in self.rows):
+            return f"all {len(self.rows)} agree"
+        worst = max(row.distance.relative for row in close if row.distance is not None)
+        return (
+            f"close, not equal: apart by {worst:.2g} of the largest number of a row at most; what "
+            "lies below that cannot be told without the activations before it and the weights"
+        )
 
-def _cells(row: Row) -> tuple[str, str, str, str, str]:
+
+def _cells(row: Row) -> tuple[str, ...]:
     if row.distance is None:
-        return row.point, "", "", "", row.verdict
+        return row.point, "", "", "", "", row.verdict
     d = row.distance
     where = str(list(d.where)) if d.difference else ""
-    return row.point, f"{d.difference:.2g}", f"{d.relative:.2g}", where, row.verdict
+    step = "" if row.step is None else f"{row.step.relative:.2g}"
+    return row.point, f"{d.difference:.2g}", f"{d.relative:.2g}", step, where, row.verdict
 
 
 def _plain(distance: Distance) -> dict[str, Any]:
@@ -170,111 +157,40 @@ def check(
     ('h.0.attn.scores', ('the scores are not scaled by 1/sqrt(K)',))
     """
     mine, theirs = _read_both(mine, theirs, model)
-    (ours, more_mine), (points, more_theirs) = by_point(mine.arrays), by_point(theirs.arrays)
+    ours, more_mine = by_point(mine.arrays)
+    reference = Reference(theirs, ours, model)
+    points, more_theirs = reference.points, reference.unknown
     common = sorted(ours.keys() & points.keys(), key=flow_order)
-    if not common:
+    weights = compare_weights(mine.arrays, theirs.arrays, reference.params)
+    if not common and not weights.notes:
         raise InputError(
             f"{mine.name} and {theirs.name} have no activation in common: "
             f"{_some(mine.arrays)}; {_some(theirs.arrays)}"
         )
-    judge = _Judge(rtol, atol)
-    rows = tuple(judge.row(point, ours[point], points[point]) for point in common)
+    derived = "embed" in ours and all(point_of(name) != "embed" for name in mine.arrays)
+    judge = Judge(reference, ours, rtol, atol, derived)
+    judged = [judge.row(point) for point in sorted(ours, key=flow_order)]
+    rows = (*weights.rows, *(row for row in judged if row is not None))
+    at = {row.point for row in rows}
     notes = [
         f"not compared: {_some(names)} {what}"
         for names, what in (
             (more_mine, f"of {mine.name}, which are no activations known"),
             (more_theirs, f"of {theirs.name}, which are no activations known"),
-            (sorted(ours.keys() - points.keys(), key=flow_order), f"only in {mine.name}"),
+            ([p for p in sorted(ours, key=flow_order) if p not in at], f"only in {mine.name}"),
             (sorted(points.keys() - ours.keys(), key=flow_order), f"only in {theirs.name}"),
         )
         if names
     ]
-    causes, advice = _explain(rows, ours, points, theirs, model)
-    return Report(rows, causes, tuple(notes), advice)
-
-
-def _explain(
-    rows: tuple[Row, ...],
-    mine: Mapping[str, AnyArray],
-    points: Mapping[str, AnyArray],
-    theirs: Golden,
-    model: Model | None,
-) -> tuple[tuple[str, ...], str]:
-    """Why the first point that diverges does, if one does, or what to do to learn more."""
     first = next((row for row in rows if not row.same), None)
-    if first is None or first.distance is None:
-        return (), ""
-    if first.point == "ids":
-        return (), "none sought: these are runs on different ids"
-    run = reference_run(theirs, points, points.get("ids", mine.get("ids")), model)
-    point, recorded = first.point, points[first.point]
-    if run.config is not None and point not in run.at:
-        return (
-            (),
-            f"none sought: {theirs.name} has {point} in a shape that its config does not make",
-        )
-    run = replace(run, at={point: recorded, **run.at})
-    pair = aligned(point, recorded, run.at[point])
-    if pair is None or measure(point, *pair).relative > first.rtol:
-        return (), f"none sought: {theirs.name} is not a run of the model given"
-    agreeing = [row.point for row in rows[: rows.index(first)]]
-    causes = find_causes(run, mine, point, agreeing, first.rtol)
-    return tuple(causes), "" if causes else _advice(run, mine, point, agreeing)
-
-
-def _advice(run: Computation, mine: Mapping[str, AnyArray], point: str, agreeing: list[str]) -> str:
-    """What to do where no known fault makes the difference."""
-    after = flow_order(agreeing[-1]) if agreeing else flow_order("ids")
-    between = [p for p in run.at if after < flow_order(p) < flow_order(point) and p not in mine]
-    between.sort(key=flow_order)
-    if not run.params:
-        return (
-            "none found, but most need the weights: give --model, or record theirs with "
-            "--with-weights"
-        )
-    if between:
-        return f"none that is known does this alone; record what comes before: {_some(between)}"
-    return "none that is known; what it is made of agrees, as far as it was compared"
-
-
-class _Judge:
-    """Decides, in order of the flow, which arrays are the same; half precision lasts."""
-
-    def __init__(self, rtol: float | None, atol: float) -> None:
-        self.rtol, self.atol = rtol, atol
-        self.level = 0  # in PRECISIONS, the coarsest so far
-
-    def row(self, point: str, mine: AnyArray, theirs: AnyArray) -> Row:
-        pair = aligned(point, mine, theirs)
-        if pair is None:
-            shapes = f"shape {list(mine.shape)}, theirs {list(theirs.shape)}"
-            return Row(point, None, same=False, verdict=f"DIVERGES: {shapes}", rtol=0.0)
-        distance = measure(point, *pair)
-        if point in ("ids", "greedy"):
-            excused = point == "greedy" and PRECISIONS[self.level] in HALF
-            same = distance.difference == 0
-            verdict = "same" if same else "other ids, in half precision" if excused else "DIVERGES"
-            return Row(point, distance, same or excused, verdict, rtol=0.0)
-        self._lower(*(array.dtype.name for array in pair))
-        before = self.level
-        if not self._is_same(point, distance):
-            self._lower(*map(precision, pair))
-        same = self._is_same(point, distance)
-        if not same:
-            self.level = before
-        half = PRECISIONS[self.level] in HALF and self.rtol is None
-        verdict = "same" + (f" as {PRECISIONS[self.level]}" if half else "")
-        return Row(point, distance, same, verdict if same else "DIVERGES", self._limit(point))
-
-    def _lower(self, *precisions: str) -> None:
-        levels = [PRECISIONS.index(name) for name in precisions if name in PRECISIONS]
-        self.level = max([self.level, *levels])
-
-    def _limit(self, point: str) -> float:
-        return tolerance(self.level, point) if self.rtol is None else self.rtol
-
-    def _is_same(self, point: str, distance: Distance) -> bool:
-        return distance.difference <= self.atol or distance.relative <= self._limit(point)
+    causes: list[str] = []
+    advice = ""
+    if first is not None and first.point in weights.causes:
+        causes = weights.causes[first.point]
+    elif first is not None:
+        causes, advice = judge.explain(rows, first)
+    notes += [*weights.notes, *judge.remarks(rows)]
+    return Report(rows, tuple(causes), tuple(notes), advice)
 
 
 def _read_both(
@@ -297,62 +213,6 @@ def _read_both(
             sizes.append(points["logits"].shape[-1])
         both[id(source)] = golden
     return both[id(mine)], both[id(theirs)]
-
-
-def reference_run(
-    theirs: Golden, points: Mapping[str, AnyArray], ids: AnyArray | None, model: Model | None
-) -> Computation:
-    """What is known of the reference: all of it where its weights are, else what it recorded."""
-    config = model.config if model else theirs.config
-    if config is None:
-        return Computation({}, None, {}, None, None)
-    params = model.params if model else _weights(theirs.arrays, config)
-    ids = None if ids is None else check_ids(config, ids)
-    past = _past(theirs, config)
-    held = past[0].shape[3] if past else 0
-    if params is not None and ids is not None:
-        trace = Trace(copy=False)
-        _, past = run_model(params, ids, trace, held)
-        at = {"embed": trace["wte"] + trace["wpe"], **trace}
-        return Computation(at, config, params, ids, past)
-    shape = next((a.shape for p, a in points.items() if p not in ("ids", "loss", "greedy")), ())
-    B, T = (1, 1) if len(shape) < 3 else (shape[0], shape[1 if len(shape) == 3 else 2])
-    B, T = (B, T) if ids is None else (ids.shape[0], ids.shape[1] - held)
-    at = {}
-    for point, array in points.items():
-        like = np.broadcast_to(0, shape_of(point, config, B, T, held + T))
-        for arranged in arrangements(array, like):
-            at.setdefault(point, arranged)
-    return Computation(at, config, {}, ids, past)
-
-
-def _past(theirs: Golden, config: Config) -> tuple[AnyArray, AnyArray] | None:
-    """The keys and values of a first pass, if a recording has them."""
-    if not all(name in theirs.arrays for name in PAST):
-        return None
-    keys, values = theirs.arrays[PAST[0]], theirs.arrays[PAST[1]]
-    L, H, K = config.n_layer, config.n_head, config.head_width
-    if (
-        keys.shape != values.shape
-        or keys.ndim != 5
-        or (len(keys), keys.shape[2], keys.shape[4]) != (L, H, K)
-    ):
-        raise CheckpointError(
-            f"{theirs.name}: {' and '.join(PAST)} have the shapes {list(keys.shape)} and "
-            f"{list(values.shape)}; by its config they have [{L}, B, {H}, N, {K}]"
-        )
-    return keys, values
-
-
-def _weights(arrays: Mapping[str, AnyArray], config: Config) -> Params | None:
-    """The weights, if a recording has them all."""
-    if config.n_layer > len(arrays):
-        return None
-    names = [name for name, _, _ in tensors(config)]
-    found = {canonical_name(name): array for name, array in arrays.items() if len(name) < MAX_NAME}
-    if not all(name in found for name in names):
-        return None
-    return Params(config, {name: found[name] for name in names})
 
 
 def _some(names: Iterable[str]) -> str:

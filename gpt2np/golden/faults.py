@@ -20,7 +20,9 @@ from gpt2np.golden.faulty import (
     columns_by_head,
     cut,
     dropped_branch,
+    dropped_embedding,
     dropped_out,
+    dropped_pattern,
     heads_unmoved,
     linear,
     mask_reversed,
@@ -36,10 +38,13 @@ from gpt2np.golden.faulty import (
     shifted,
     silu,
     softmax_and_one,
+    softmax_over,
     softmax_over_queries,
+    softmax_without_maximum,
     to_bfloat16,
     to_float16,
     tokens,
+    transposed_pattern,
     unmasked,
     without_last_block,
 )
@@ -98,10 +103,11 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         "positions are shifted by one: counted from 1":  lambda s: positions(s, s.run.held + 1),
         "positions are shifted by one: counted from -1": lambda s: positions(s, s.run.held - 1),
         "positions are shifted by two, as OPT's are":    lambda s: positions(s, s.run.held + 2),
-        "position embeddings are left out":              lambda s: np.zeros_like(s.clean),
+        "position embeddings are left out, or wte's padding of zeros is read for them": (
+            lambda s: np.zeros_like(s.clean)
+        ),
     },
     NORMS: {
-        **{f"LayerNorm's epsilon is {e:g}": partial(norm, epsilon=e) for e in EPSILONS},
         "LayerNorm's epsilon is added outside the root":      partial(norm, outside=True),
         "LayerNorm's variance is divided by n - 1, not by n": partial(norm, ddof=1),
         "LayerNorm's bias is missing":                        partial(norm, bias=False),
@@ -189,6 +195,11 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
     },
     "h.{i}.attn.pattern": {
         "the softmax is over the queries, not the keys": softmax_over_queries,
+        "the softmax is over the heads, not the keys":   partial(softmax_over, axes=1),
+        "the softmax is over each head's whole matrix":  partial(softmax_over, axes=(2, 3)),
+        "the softmax does without its maximum: exp(x) is infinite from 88.7 on": (
+            softmax_without_maximum
+        ),
         "the mask comes after the softmax":              masked_late,
         "there is no softmax":                           lambda s: s["h.{i}.attn.scores"],
         "the softmax has 1 more in its denominator":     softmax_and_one,
@@ -197,6 +208,8 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         "heads are merged without moving their axis behind that of positions": (
             lambda s: heads_unmoved(s.clean)
         ),
+        "dropout is on, in the pattern: it is for training": dropped_pattern,
+        "the pattern is transposed":                          transposed_pattern,
         "the pattern is applied to k, not v": (
             lambda s: (s["h.{i}.attn.pattern"] @ s.keys()).swapaxes(1, 2)
         ),
@@ -206,6 +219,7 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
             lambda s: linear(s, x=heads_unmoved(s["h.{i}.attn.z"]).reshape(s.x.shape))
         ),
         "the residual is in it already": lambda s: s.x + s.clean,
+        "LayerNorm's output is in it already": lambda s: s["h.{i}.ln_1"] + s.clean,
     },
     SUMS: {
         "the residual is missing":                           branch,
@@ -245,6 +259,24 @@ FAULTS: dict[str, dict[str, Callable[[Site], Array]]] = {
         "these are log-probabilities":           lambda s: log_softmax(s.clean),
         "these are probabilities":               lambda s: softmax(s.clean),
     },
+}  # fmt: skip
+
+# What is guessed where a step's inputs were not recorded, so that nothing can be fitted.
+GUESSED: dict[str, dict[str, Callable[[Site], Array]]] = {
+    NORMS: {f"LayerNorm's epsilon is {e:g}": partial(norm, epsilon=e) for e in EPSILONS},
+}
+
+# What can befall x = wte + wpe where it was not recorded: it shows in the first LayerNorm.
+EMBEDDING: dict[str, Callable[[Site], Array]] = {
+    "the embeddings are multiplied by sqrt(D)": (
+        lambda s: norm(s, x=s["wte"] * s.config.n_embd**0.5 + s["wpe"])
+    ),
+    "the sum of both embeddings is multiplied by sqrt(D)": (
+        lambda s: norm(s, x=s.x * s.config.n_embd**0.5)
+    ),
+    "position embeddings are left out":  lambda s: norm(s, x=s["wte"]),
+    "token embeddings are left out":     lambda s: norm(s, x=s["wpe"]),
+    "dropout is on: it is for training": dropped_embedding,
 }  # fmt: skip
 
 # What can befall any activation, sought where none of the above is found.

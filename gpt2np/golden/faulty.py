@@ -101,8 +101,11 @@ class Site:
 
 
 def tokens(s: Site, shift: int) -> Array:
-    wte: Array = s.run.params["wte.weight"][(s.ids + shift) % s.config.vocab_size]
-    return wte
+    """The rows of wte for other ids; what lies beyond the vocabulary is mine."""
+    ids, V = s.ids + shift, s.config.vocab_size
+    rows: Array = s.run.params["wte.weight"][ids % V]
+    beyond = (ids < 0) | (ids >= V)
+    return np.where(beyond[..., None], s["mine"], rows) if beyond.any() else rows
 
 
 def positions(s: Site, first: int) -> Array:
@@ -177,11 +180,19 @@ def linear(
     *,
     weight: Callable[[Array], Array] = np.asarray,
     bias: bool = True,
+    module: str = "",
     x: Array | None = None,
 ) -> Array:
     """x W + b, of which each part can be another one."""
-    y = (s.input if x is None else x) @ weight(s.parameter("weight"))
-    return y + s.parameter("bias") if bias else y
+    y = product(s.input if x is None else x, weight(s.parameter("weight", module)))
+    return y + s.parameter("bias", module) if bias else y
+
+
+def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
+    """x W; of a large matrix some columns at a time, as NumPy makes a copy in x's dtype."""
+    step = max(1, (1 << 22) // len(W))
+    parts = [x @ W[:, start : start + step] for start in range(0, W.shape[1], step)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, -1)
 
 
 def scores(
@@ -225,6 +236,21 @@ def masked_late(s: Site) -> Array:
 def softmax_over_queries(s: Site) -> Array:
     turned = np.ascontiguousarray(s["h.{i}.attn.scores"].swapaxes(-1, -2))
     pattern: Array = softmax(turned).swapaxes(-1, -2)
+    return pattern
+
+
+def softmax_over(s: Site, axes: int | tuple[int, ...]) -> Array:
+    """The softmax over other axes of [B, H, T, S]."""
+    x = s["h.{i}.attn.scores"]
+    pattern: Array = np.exp(x - x.max(axes, keepdims=True))
+    pattern /= pattern.sum(axes, keepdims=True)
+    return pattern
+
+
+def softmax_without_maximum(s: Site) -> Array:
+    """exp in float32 is infinite from 88.73 on, and infinity over infinity is not a number."""
+    pattern: Array = np.exp(s["h.{i}.attn.scores"].astype(np.float32))
+    pattern /= pattern.sum(-1, keepdims=True)
     return pattern
 
 
@@ -312,7 +338,50 @@ def dropped_out(mine: Array, clean: Array) -> Array:
 
 def dropped_branch(s: Site, branch: str, onto: Array) -> Array:
     """A residual stream to which a branch was added after dropout."""
-    return onto + dropped_out(s["mine"] - onto, s[branch])
+    made: Array = onto + dropped_out(s["mine"] - onto, s[branch])
+    return made
+
+
+def transposed_pattern(s: Site) -> Array:  # [B, T, H, K]
+    if s.run.held:
+        raise KeyError("the queries of what is cached")
+    z: Array = (s["h.{i}.attn.pattern"].swapaxes(2, 3) @ s.keys(1)).swapaxes(1, 2)
+    return z
+
+
+def dropped_pattern(s: Site) -> Array:  # [B, T, H, K]
+    """z of a pattern with dropout, which is solved for where there are no more keys than K."""
+    pattern, values = s["h.{i}.attn.pattern"], s.keys(1)
+    (B, H, T, S), K = pattern.shape, values.shape[-1]
+    z: Array = s["mine"].copy()
+    for b, h, t in np.ndindex(B, H, T):
+        n = S - T + t + 1
+        if n <= K:
+            p, v = pattern[b, h, t, :n], values[b, h, :n]
+            weights = np.linalg.lstsq(v.T, z[b, t, h])[0]
+            kept, told = weights > p / 2, p > 1e-3  # the least ones are as they may be
+            times = (weights / p)[kept & told]
+            share = round(1 - 1 / float(np.median(times)), 2) if times.size else 0.0
+            z[b, t, h] = np.where(told, np.where(kept, p / (1 - share), 0), weights) @ v
+    return z
+
+
+def dropped_embedding(s: Site) -> Array:
+    """LayerNorm of an embedding with dropout: its zeros lie off the line that all others lie on."""
+    x = s.x.reshape(-1, s.x.shape[-1])
+    gain, bias = s.parameter("weight"), s.parameter("bias")
+    rows = ((s["mine"] - bias) / gain).reshape(x.shape)
+    random = np.random.default_rng(0)
+    kept = np.ones(x.shape, bool)
+    for n, (row, mine) in enumerate(zip(x, rows, strict=True)):
+        lines = []
+        for a, b in (random.choice(len(row), 2, replace=False) for _ in range(60)):
+            slope = (mine[a] - mine[b]) / (row[a] - row[b])
+            off = np.abs(mine[a] + slope * (row - row[a]) - mine)
+            lines.append(off <= 1e-4 * np.abs(mine).max())
+        kept[n] = max(lines, key=np.count_nonzero)
+    share = round(1 - kept.mean(), 1)
+    return norm(s, x=np.where(kept, x / (1 - share), 0).reshape(s.x.shape))
 
 
 def shifted(s: Site, by: int) -> Array:

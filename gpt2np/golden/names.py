@@ -19,11 +19,14 @@ from gpt2np.trace import POINTS
 # of its own, but what others record instead.
 ORDER = (
     "ids",
+    "past.keys",
+    "past.values",
     "wte",
     "wpe",
     "embed",
     *(name for name in POINTS if name not in ("wte", "wpe")),
     "loss",
+    "greedy.logits",
     "greedy",
 )
 
@@ -40,7 +43,10 @@ ALIASES = {
     **TRANSFORMER_LENS,
 }  # fmt: skip
 
-NOT_ACTIVATIONS = (".weight", ".bias", "past.keys", "past.values")
+NOT_ACTIVATIONS = (".weight", ".bias")
+
+LOGITS = ("logits", "greedy.logits")
+IDS = ("ids", "greedy")  # which are the same or not
 
 _BLOCK = re.compile(r"^(h|blocks)\.([0-9]{1,4})(?![0-9])")
 MAX_NAME = 200  # characters
@@ -112,9 +118,8 @@ def shape_of(point: str, config: Config, B: int, T: int, S: int) -> tuple[int, .
 def fitted(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Cut or repeat what one program computes more of than another: positions, the vocabulary's
     padding, position embeddings of every sequence."""
-    if point == "logits" and mine.ndim and theirs.ndim:
-        V = min(mine.shape[-1], theirs.shape[-1])
-        mine, theirs = mine[..., :V], theirs[..., :V]
+    if point in LOGITS and mine.ndim and theirs.ndim and mine.shape[-1] > theirs.shape[-1]:
+        mine = mine[..., : theirs.shape[-1]]
     if point in ("logits", "ln_f") and theirs.ndim == 3:
         B, T, V = theirs.shape
         if T > 1 and mine.size == B * V:

@@ -18,7 +18,6 @@ from gpt2np.checkpoints.base import map_file
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
 from gpt2np.errors import CheckpointError, InputError, shown
-from gpt2np.generation import generate
 from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
 from gpt2np.model import check_ids, forward
@@ -103,7 +102,8 @@ def record(
         the activations are those of the second pass, and what the cache held before it is kept
         as ``past.keys`` and ``past.values``, [L, B, H, N, K].
     new_tokens : int
-        How many ids greedy decoding adds at most, as the context allows.
+        How many ids greedy decoding adds at most, as the context allows; the logits that each
+        was taken from are kept as ``greedy.logits``.
     weights : bool
         Keep the weights too, under their names, so that causes can be told without the model.
 
@@ -130,15 +130,14 @@ def record(
     if points is not None and not trace:
         raise InputError(f"no activation has a name like {points!r}: try 'h.*.attn.*'")
     new_tokens = min(new_tokens, params.config.n_ctx - ids.shape[1])
-    continued = generate(
-        model, list(ids), max_new_tokens=new_tokens, temperature=0, stop_at_eot=False
-    )
+    greedy, greedy_logits = continue_greedily(params, ids, new_tokens)
     arrays: dict[str, Any] = {
         "ids": ids,
         **(dict(zip(PAST, past, strict=True)) if past else {}),
         **trace,
         "logits": logits,
-        "greedy": np.array([generation.ids for generation in continued], np.int64),
+        "greedy.logits": greedy_logits,
+        "greedy": greedy,
         **(params if weights else {}),
     }
     meta = {
@@ -155,6 +154,21 @@ def record(
         },
     }
     return Golden(arrays, meta)
+
+
+def continue_greedily(params: Params, ids: Ids, steps: int) -> tuple[Ids, Array]:
+    """Take the likeliest token, one after another through the cache: ids [B, N], logits [B, N, V].
+
+    The logits are those that each id was taken from.
+    """
+    B, V = len(ids), params.config.vocab_size
+    taken, logits = np.zeros((B, steps), np.int64), np.zeros((B, steps, V), params.dtype)
+    cache, new = KVCache(params, B), ids
+    for n in range(steps):
+        logits[:, n] = forward(params, new, cache, last_only=True)[:, 0]
+        new = logits[:, n].argmax(-1)[:, None]
+        taken[:, n] = new[:, 0]
+    return taken, logits
 
 
 def run_model(

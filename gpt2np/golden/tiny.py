@@ -1,4 +1,4 @@
-"""A model that fits on a screen, in the layouts in which GPT-2's weights come."""
+"""Models that fit on a screen, in the layouts in which GPT-2's weights come."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from gpt2np.schema import tensors
 
 CONFIG = Config(vocab_size=20, n_ctx=16, n_embd=8, n_head=2, n_layer=2)
 IDS = (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8)
+HARSH_CONFIG = Config(vocab_size=53, n_ctx=40, n_embd=18, n_head=3, n_layer=3)
+HARSH_IDS = tuple(np.random.RandomState(53).randint(0, 53, 14).tolist())
+PADDING = 9.0
 
 
 def tiny_model(dtype: str = "float32") -> Model:
@@ -36,6 +39,29 @@ def tiny_model(dtype: str = "float32") -> Model:
     return Model(Params(CONFIG, {k: a * 16 if a.ndim == 2 else a for k, a in drawn.items()}))
 
 
+def harsh_model(dtype: str = "float32") -> Model:
+    """Draw a model that is harsher to ports, of sizes that no mistake leaves as they are.
+
+    Its scores reach 105, beyond exp's range in float32; a row of logits is all negative; its
+    heads are 6 wide, which is no square; its greedy ids vary; and the padding of its vocabulary,
+    in llm.c's file, holds large numbers.
+
+    Examples
+    --------
+    >>> harsh_model()
+    Model(made by hand: Params(14,076 float32 in 40 tensors))
+    """
+    drawn = Params.random(HARSH_CONFIG, 53, dtype)
+    arrays = {}
+    for name, array in drawn.items():
+        arrays[name] = array * (64 if name.endswith("c_attn.weight") else 16) ** (array.ndim - 1)
+    arrays["wte.weight"] = arrays["wte.weight"] + 0.9 * arrays["wte.weight"][:1]
+    return Model(Params(HARSH_CONFIG, {k: a.astype(dtype) for k, a in arrays.items()}))
+
+
+MODELS = {"tiny": (tiny_model, IDS), "harsh": (harsh_model, HARSH_IDS)}
+
+
 def write_weights(
     model: Model, folder: str | os.PathLike[str], *, overwrite: bool = False
 ) -> list[Path]:
@@ -48,7 +74,7 @@ def write_weights(
         ``openai/``: hparams.json and model.npz, with the names and shapes of OpenAI's TensorFlow
         checkpoints: matrices as [1, in, out].
         ``llm.c/model.bin``: version 3, float32, matrices as [out, in], the vocabulary padded to
-        a multiple of 128.
+        a multiple of 128, with rows that the harsh model fills with large numbers.
     """
     folder = Path(folder)
     huggingface = save(model, folder / "huggingface", overwrite=overwrite)
@@ -56,8 +82,8 @@ def write_weights(
     openai.mkdir(parents=True, exist_ok=True)
     c.parent.mkdir(exist_ok=True)
     _write_openai(model, openai)
-    with replacing(c) as file:
-        file.write(_llmc_bytes(model))
+    padding = PADDING if model.config == HARSH_CONFIG else 0.0
+    llmc.save(c, model.params, n_head=model.config.n_head, padding=padding)
     return [huggingface, openai, c]
 
 
@@ -79,30 +105,3 @@ def _write_openai(model: Model, folder: Path) -> None:
     with replacing(folder / "model.npz") as file:
         np.savez(file, **arrays)
     write_text(folder / "hparams.json", json.dumps(hparams) + "\n")
-
-
-def _llmc_bytes(model: Model) -> bytes:
-    """llm.c's write_model: a header of 256 int32, then each kind of weight across all layers."""
-    config, params = model.config, model.params
-    padded = -(-config.vocab_size // 128) * 128
-    header = np.zeros(256, "<i4")
-    header[:8] = (
-        llmc.MAGIC,
-        3,
-        config.n_ctx,
-        config.vocab_size,
-        config.n_layer,
-        config.n_head,
-        config.n_embd,
-        padded,
-    )
-    wte = np.zeros((padded, config.n_embd), np.float32)
-    wte[: config.vocab_size] = params.wte
-    kinds = dict.fromkeys(row.name for _, _, row in tensors(config) if "{i}" in row.name)
-    blocks = [
-        params[kind.format(i=i)].T  # nn.Linear's [out, in]
-        for kind in kinds
-        for i in range(config.n_layer)
-    ]
-    arrays = [wte, params.wpe, *blocks, *params.ln_f]
-    return header.tobytes() + b"".join(array.astype("<f4").tobytes() for array in arrays)
