@@ -126,8 +126,9 @@ def live(run: Run) -> tuple[dict[str, Any], dict[str, Packed]]:
 def _vocabulary(run: Run) -> tuple[str, str]:
     """The merges, a line each, and the tokens as they are written, as JSON."""
     vocabulary = run.tokenizer._vocabulary
-    plain = not vocabulary.add_prefix_space and vocabulary.cut and not run.tokenizer._lacking
-    if not plain or not all(special for _, special in vocabulary.added.values()):
+    ways = vocabulary.add_prefix_space, vocabulary.cut, vocabulary.normalizers, vocabulary.splits
+    of_its_own = any(not added.special for added in vocabulary.added.values())
+    if ways != (False, True, (), ()) or run.tokenizer._lacking or of_its_own:
         raise InputError(
             "the page's script has GPT-2's own kind of tokenizer only: leave out --live"
         )
