@@ -129,6 +129,19 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals wait for the end of the body: NumPy makes an ImportError of an exception."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _is_closed_pipe(error: OSError) -> bool:
     """Whether this is how Windows says that nobody reads the output any more."""
     return error.errno == errno.EINVAL and error.filename is None
@@ -168,7 +181,8 @@ def _run(argv: list[str]) -> None:
     # No option before the command takes a value, so it is the first argument that is not one.
     name = next((argument for argument in argv if not argument.startswith("-")), None)
     if name in COMMANDS:
-        command = import_module(f"gpt2np.commands.{name}")
+        with _signals_wait():
+            command = import_module(f"gpt2np.commands.{name}")
         command.add_arguments(parsers[name])
         command.run(parser.parse_args(argv))
     else:
