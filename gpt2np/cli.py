@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -103,6 +105,15 @@ def _warned_in_a_line() -> Iterator[None]:
         yield
 
 
+def _expanded(names: Sequence[str]) -> list[str]:
+    """Give the files that patterns stand for, as shells do but for those of Windows."""
+    expanded: list[str] = []
+    for name in names:
+        found = sorted(glob(name)) if not os.path.exists(name) else []
+        expanded += found or [name]
+    return expanded
+
+
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let what asks a process to end be an exception, so that nothing is left half done.
@@ -184,7 +195,10 @@ def _run(argv: list[str]) -> None:
         with _signals_wait():
             command = import_module(f"gpt2np.commands.{name}")
         command.add_arguments(parsers[name])
-        command.run(parser.parse_args(argv))
+        args = parser.parse_args(argv)
+        if WINDOWS and "files" in args:
+            args.files = _expanded(args.files)
+        command.run(args)
     else:
         parser.parse_args(argv)
         parser.print_help()
