@@ -12,6 +12,7 @@ import errno
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        with standard_streams(), _ended_by_signals():
+        with standard_streams(), _ended_by_signals(), _warned_in_a_line():
             _run(argv)
     except KeyboardInterrupt:
         return 130
@@ -90,6 +91,19 @@ def complain(error: BaseException | str) -> None:
 
 
 @contextmanager
+def _warned_in_a_line() -> Iterator[None]:
+    """Let what the library warns of be a line like everything else here, and nothing more."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        say(f"gpt2np: note: {escaped(' '.join(str(message).splitlines()), None)}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let what asks a process to end be an exception, so that nothing is left half done.
 
@@ -113,6 +127,19 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals wait for the end of the body: NumPy makes an ImportError of an exception."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _is_closed_pipe(error: OSError) -> bool:
@@ -154,7 +181,8 @@ def _run(argv: list[str]) -> None:
     # No option before the command takes a value, so it is the first argument that is not one.
     name = next((argument for argument in argv if not argument.startswith("-")), None)
     if name in COMMANDS:
-        command = import_module(f"gpt2np.commands.{name}")
+        with _signals_wait():
+            command = import_module(f"gpt2np.commands.{name}")
         command.add_arguments(parsers[name])
         command.run(parser.parse_args(argv))
     else:

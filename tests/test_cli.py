@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from models import saved_model
+from shared import needs_posix
 
 import gpt2np
 from gpt2np import Generation, cli, generation
@@ -22,7 +23,6 @@ from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate, tokenize
 from gpt2np.tokenizer import Tokenizer
 
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as on POSIX")
 TOKENIZER = Tokenizer.gpt2()
 
 
