@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -86,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        with standard_streams(), _ended_by_signals():
+        with standard_streams(), _ended_by_signals(), _warned_in_a_line():
             _run(argv)
     except KeyboardInterrupt:
         return 130
@@ -118,6 +121,28 @@ def complain(error: BaseException | str) -> None:
 
 
 @contextmanager
+def _warned_in_a_line() -> Iterator[None]:
+    """Let what the library warns of be a line like everything else here, and nothing more."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        say(f"gpt2np: note: {escaped(' '.join(str(message).splitlines()), None)}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _expanded(names: Sequence[str]) -> list[str]:
+    """Give the files that patterns stand for, as shells do but for those of Windows."""
+    expanded: list[str] = []
+    for name in names:
+        found = sorted(glob(name)) if not os.path.exists(name) else []
+        expanded += found or [name]
+    return expanded
+
+
+@contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let what asks a process to end be an exception, so that nothing is left half done.
 
@@ -141,6 +166,19 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let signals wait for the end of the body: NumPy makes an ImportError of an exception."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _is_closed_pipe(error: OSError) -> bool:
@@ -194,10 +232,13 @@ def _run(argv: list[str]) -> None:
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or f": choose from {', '.join(COMMANDS)}"
         parser.error(f"there is no command {shown(name)}{hint}")
-    command = import_module(f"gpt2np.commands.{name}")
+    with _signals_wait():
+        command = import_module(f"gpt2np.commands.{name}")
     command.add_arguments(parsers[name])
     check_options(parsers[name], argv)
     args = parser.parse_args(argv)
+    if WINDOWS and "files" in args:
+        args.files = _expanded(args.files)
     try:
         command.run(args)
     except (InputError, ContextError) as error:

@@ -15,13 +15,13 @@ import time
 import numpy as np
 import pytest
 from models import saved_model
+from shared import needs_posix
 
 import gpt2np
 from gpt2np import Tokenizer, scoring
 from gpt2np.commands import score as command
 from gpt2np.files import lock_holder, try_lock
 
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
 TEXTS = [
     "It was the best of times,",
     "",
@@ -242,7 +242,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_every_word_in_every_format(run, tmp_path, files, model, correction):
-    options = ["--words"] if correction else ["--words", "--no-correction"]
+    options = ["--words"] if correction else ["--words", "--boundary", "none"]
     for name in ("o.jsonl", "o.csv"):
         assert run(files[1], *options, "-o", tmp_path / name)[0] == 0
     _, table, _ = run(files[1], *options)
@@ -254,7 +254,7 @@ def test_every_word_in_every_format(run, tmp_path, files, model, correction):
         (line, w.text, w.start, w.end) for line, many in enumerate(words, 1) for w in many
     ]
     for r, many in zip(records(tmp_path / "o.jsonl"), words, strict=True):
-        assert r["unit"] == ("word" if correction else "word, plain")
+        assert (r["unit"], r["boundary"]) == ("word", "whitespace" if correction else "none")
         assert r["word"] == [w.text for w in many]
         assert r["surprisal"] == pytest.approx([w.surprisal for w in many], **TOLERANCE)
     assert [float(r["surprisal"]) for r in rows] == pytest.approx(
@@ -611,7 +611,7 @@ def test_every_text_is_written_when_it_is_done(run, interrupted, monkeypatch):
 
 
 @needs_posix
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGKILL"])
 def test_goes_on_after_a_signal(run, folder, tmp_path, stop):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{i} " * 300 + "\n" for i in range(60)), encoding="utf-8")
@@ -622,9 +622,9 @@ def test_goes_on_after_a_signal(run, folder, tmp_path, stop):
         while not (out.exists() and out.read_bytes().count(b"\n") > 3):
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        child.send_signal(stop)
+        child.send_signal(getattr(signal, stop))
         err = child.stderr.read()
-    assert child.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    assert child.returncode == (130 if stop == "SIGINT" else -signal.SIGKILL)
     assert b"Traceback" not in err
     done = out.read_bytes().count(b"\n")
     assert 3 < done < 60
@@ -676,7 +676,7 @@ def test_colours_go_by_surprisal(monkeypatch, model):
     s = scoring.score(model, "a b c d", bos=False)
     s.logprobs[1:] = np.array([3.9, 7.9, 8.1]) * -math.log(2)
     table = command._table(
-        command.Document("f", 3, "a b c d"), s, "token", heading=True, terminal=True
+        command.Document("f", 3, "a b c d"), s, {"unit": "token"}, heading=True, terminal=True
     )
     first, _, unknown, *rest = table.splitlines()
     assert first == "==== f, line 3 ===="
@@ -686,7 +686,7 @@ def test_colours_go_by_surprisal(monkeypatch, model):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             assert "\033" not in command._table(
-                command.Document(None, None, ""), s, "token", heading=False, terminal=True
+                command.Document(None, None, ""), s, {"unit": "token"}, heading=False, terminal=True
             )
 
 
