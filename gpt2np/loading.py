@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gpt2np import tokenizer_files
+from gpt2np.adapters import adapter_folder, base_of, merge
 from gpt2np.assets_path import assets
 from gpt2np.beside import Beside
 from gpt2np.checkpoints import (
@@ -20,16 +22,16 @@ from gpt2np.checkpoints import (
     is_there,
     open_checkpoint,
 )
-from gpt2np.checkpoints.base import read_json
+from gpt2np.checkpoints.base import mapping
 from gpt2np.config import BY_NAME, Config
-from gpt2np.errors import CheckpointError, InputError, TokenizerError
+from gpt2np.configs import find_config, says_all
+from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
 
 TINY = "tiny-shakespeare"  # the embedded model
-CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
 TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
@@ -146,7 +148,9 @@ class Model(Immutable, Shown):
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
         tokenizer = self._tokenizer if self._other_tokenizer else None
-        return _load_again, (self.source, str(self.params.dtype), self.params.identity, tokenizer)
+        copied = mapping(self.params.wte) is None
+        dtype, identity = str(self.params.dtype), self.params.identity
+        return _load_again, (self.source, dtype, identity, tokenizer, copied)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
@@ -158,6 +162,7 @@ def load(
     *,
     dtype: str = "float32",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    copy: bool = False,
 ) -> Model:
     """Load a model.
 
@@ -173,17 +178,15 @@ def load(
     tokenizer : Tokenizer, str or path, optional
         Another tokenizer than the model's own: as it is, or the file or folder that it is in, or
         another model's name.
+    copy : bool
+        Read the weights into memory of their own, for a file that will change while the model is
+        in use: see Notes.
 
     Returns
     -------
     Model
         It computes with ids also where there is no tokenizer that gpt2np could use; whatever needs
         text then says why.
-
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
-        leave the file as it is for as long as the model is in use. One that is written over in
-        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
-        and other tools that put a new file in its place do no harm.
 
     Raises
     ------
@@ -192,6 +195,21 @@ def load(
     DownloadError
         It could not be fetched.
 
+    Warns
+    -----
+    UserWarning
+        In one line: what was assumed, or dropped and is no part of GPT-2.
+
+    Notes
+    -----
+    Weights that are stored as float32 stay in the file, which is mapped to memory: each page of it
+    is read when it is first used, and processes share it. So the file must stay as it is. If it is
+    replaced, as programs do that write another file and rename it, the model keeps the old one. But
+    if it is written over in place, as ``torch.save`` does, the model's numbers change with it, and
+    where the file has become shorter, reading on ends the process (SIGBUS), which nothing can
+    catch. ``copy=True`` takes the time and the memory of reading all of it now, and is safe after
+    that.
+
     Examples
     --------
     >>> import gpt2np
@@ -199,7 +217,9 @@ def load(
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    opened = inspect(source, dtype=dtype, tokenizer=tokenizer)
+    opened = inspect(source, dtype=dtype, tokenizer=tokenizer, copy=copy)
+    for note in opened.fitted.notes:
+        warnings.warn(f"{opened.name}: {note}", stacklevel=2)
     return Model(
         opened.fitted.params,
         opened.tokenizer,
@@ -211,8 +231,10 @@ def load(
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str, identity: str, tokenizer: Tokenizer | None) -> Model:
-    model = load(source, dtype=dtype, tokenizer=tokenizer)
+def _load_again(
+    source: str, dtype: str, identity: str, tokenizer: Tokenizer | None, copied: bool
+) -> Model:
+    model = load(source, dtype=dtype, tokenizer=tokenizer, copy=copied)
     if model.params.identity != identity:
         raise CheckpointError(
             f"{source} has changed, or is another here: the model that was pickled has the weights "
@@ -250,27 +272,62 @@ def inspect(
     *,
     dtype: str = "float32",
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    copy: bool = False,
     verify: bool = False,
 ) -> Opened:
     """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    folder = adapter_folder(path)
+    read = _inspect if folder is None else _inspect_adapter
+    opened = read(folder or path, name, dtype, copy, verify)
+    if tokenizer is None:
+        return opened
+    return replace(opened, tokenizer=find_tokenizer(tokenizer), why_no_tokenizer="")
+
+
+def _inspect(path: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
     before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
-    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    found, why_not = (
-        _own_tokenizer(checkpoint, folder, fitted.params.config)
-        if tokenizer is None
-        else (find_tokenizer(tokenizer), "")
-    )
-    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
+    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype, copy=copy)
+    tokenizer, why_not = _own_tokenizer(checkpoint, folder, fitted.params.config)
+    beside = Beside(checkpoint.config) if says_all(checkpoint) else Beside.read(folder)
+    if path.is_file() and adapter_folder(path.parent) is not None:
+        note = f"the adapter in {path.parent.name} is not applied to a file: load the folder"
+        fitted = replace(fitted, notes=(*fitted.notes, note))
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
             raise CheckpointError(f"{file} changed while it was read: try again when it is written")
-    return Opened(name, checkpoint, fitted, found, why_not, beside)
+    return Opened(name, checkpoint, fitted, tokenizer, why_not, beside)
+
+
+def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
+    """Load the base of an adapter, and merge the adapter into it."""
+    base = base_of(folder)
+    path = folder
+    if base is not None:
+        try:
+            path, _ = _find(base)
+        except GPT2Error as error:
+            raise CheckpointError(f"{folder}, an adapter, lacks its base: {error}") from None
+        if adapter_folder(path) is not None:
+            raise CheckpointError(f"{folder}: the base of this adapter, {base}, is an adapter too")
+    opened = _inspect(path, name, dtype, copy, verify)
+    params, adapter = merge(folder, opened.fitted.params)
+    tokenizer, why_not = opened.tokenizer, opened.why_no_tokenizer
+    if any((folder / file).is_file() for file in tokenizer_files.FILES):
+        tokenizer, why_not = _own_tokenizer(adapter, folder, params.config)
+    files = (*opened.checkpoint.files, *adapter.files)
+    return replace(
+        opened,
+        checkpoint=replace(opened.checkpoint, files=files),
+        fitted=replace(opened.fitted, params=params),
+        tokenizer=tokenizer,
+        why_no_tokenizer=why_not,
+    )
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
@@ -279,42 +336,6 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     with suppress(OSError), os.scandir(folder) as entries:
         states = {entry.name: entry.stat() for entry in entries if entry.is_file()}
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
-
-
-def _says_all(checkpoint: Checkpoint) -> bool:
-    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
-    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
-
-
-def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
-    """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if _says_all(checkpoint):
-        return Config.from_dict(checkpoint.config)
-    metadata = checkpoint.metadata
-    if isinstance(metadata.get("model_args"), Mapping):
-        return _nano_gpt_config(metadata["model_args"])
-    if checkpoint.format == "llm.c":
-        return Config(
-            vocab_size=metadata["vocab_size"],
-            n_ctx=metadata["max_seq_len"],
-            n_embd=metadata["channels"],
-            n_head=metadata["num_heads"],
-            n_layer=metadata["num_layers"],
-        )
-    for file in (folder / name for name in CONFIG_FILES):
-        if file.is_file():
-            values = read_json(file)
-            try:
-                return Config.from_dict({**checkpoint.config, **values})
-            except CheckpointError as error:
-                raise CheckpointError(f"{file}: {error}") from None
-    return None
-
-
-def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
-    """nanoGPT's model_args: it trains with the exact GELU, and ties the head."""
-    values = {**arguments, "n_ctx": arguments.get("block_size"), "activation_function": "gelu"}
-    return Config.from_dict(values)
 
 
 def _own_tokenizer(

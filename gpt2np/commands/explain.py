@@ -15,7 +15,6 @@ from gpt2np.commands import add_force, add_tokenizer, check_output, text
 from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
-from gpt2np.schema import canonical_name
 
 _PAGE = re.compile(rb'<!doctype html>[^\0]*<meta name="generator" content="gpt2np ')
 
@@ -154,7 +153,7 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
 def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     """Count what the file holds, tensor by tensor, and hold the table against it."""
     tensors, dropped = opened.checkpoint.tensors, opened.fitted.dropped
-    others = [raw for raw in tensors if raw in dropped or canonical_name(raw) in dropped]
+    others = [raw for raw in tensors if raw in dropped]
     counted = sum(array.size for raw, array in tensors.items() if raw not in others)
     more = counted - account.n_params
     remark = ""

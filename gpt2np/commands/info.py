@@ -71,6 +71,7 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "begins with": str(opened.beside.boundary("bos_token_id", tokenizer, config.vocab_size)),
         "ends with": str(opened.beside.boundary("eos_token_id", tokenizer, config.vocab_size)),
         "dropped": fitted.dropped,
+        **({"notes": "; ".join(fitted.notes)} if fitted.notes else {}),
         "renamed": f"{len(fitted.renamed)} of {len(checkpoint.tensors)} tensors"
         + "".join(f", such as {raw} to {name}" for raw, name in [*fitted.renamed.items()][:1]),
     }
