@@ -31,6 +31,7 @@ from gpt2np.version import __version__
 COMMANDS = {
     "generate": "continue a text",
     "score": "tell how likely texts are, by token or by word",
+    "evaluate": "measure how well a model does a task: lambada, choices, perplexity",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
     "explain": "show the architecture and its exact account, a component, or a run as a web page",
