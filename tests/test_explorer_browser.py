@@ -739,6 +739,8 @@ def test_no_axe_violations(open_page, scheme, viewport):
     page.evaluate("for (const e of document.querySelectorAll('details:not([name])')) e.open = true")
     choose(page, "choose-token", 5)
     set_slider(page, "top-k", 3)
+    page.evaluate("go(4)")
+    settled(page)
     assert violations(page) == []
 
 
