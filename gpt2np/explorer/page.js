@@ -958,7 +958,7 @@ view($("guide-told"), s => [s.run, s.step, shown(s), s.open, s.head], s => {
 });
 // After the readings and cells are drawn, which make the page longer
 view($("guide"), s => [s.step], ({ step }) => requestAnimationFrame(() => {
-  if (step !== null) way[step].scrollIntoView({ block: "center" });
+  if (step !== null) way[step].querySelector("details").scrollIntoView({ block: "center" });
 }));
 for (const [id, to] of [["start", () => 0], ["next", () => state.step + 1],
                         ["back", () => state.step - 1], ["end", () => null]])
