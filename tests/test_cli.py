@@ -474,7 +474,7 @@ def test_tokens_as_json(run):
     assert (code, out.count("\n")) == (0, 1)
     assert json.loads(out) == {
         "ids":    [86, 9101, 30325, 222],
-        "pieces": ["w", "\u00f6", " \ufffd", "\ufffd"],
+        "tokens": ["w", "\u00f6", " \ufffd", "\ufffd"],
         "bytes":  ["77", "c3b6", "20f09f98", "80"],
     }  # fmt: skip
 
