@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -18,11 +19,12 @@ from pathlib import Path
 
 import faulty_server as fs
 import pytest
-from shared import SHARED, needs_shared
+from shared import SHARED, needs_posix, needs_shared
 
-from gpt2np import hub
+from gpt2np import files, hub
 from gpt2np.assets_path import assets
 from gpt2np.errors import CheckpointError, DownloadError, InputError
+from gpt2np.files import WINDOWS
 from gpt2np.hub import caches, fetching, remote
 
 REPO = "someone/model"
@@ -117,7 +119,10 @@ def write_cache(root, repo=REPO, *, commit=COMMIT, revision="main", files=None):
     for name, body in (FILES if files is None else files).items():
         blob = model / "blobs" / hashlib.sha256(body).hexdigest()
         blob.write_bytes(body)
-        (snapshot / name).symlink_to(Path("../../blobs") / blob.name)
+        if WINDOWS:  # where few users may make links
+            (snapshot / name).write_bytes(body)
+        else:
+            (snapshot / name).symlink_to(Path("../../blobs") / blob.name)
     ref = model / "refs" / revision
     ref.parent.mkdir(parents=True, exist_ok=True)
     ref.write_text(commit)
@@ -1090,12 +1095,41 @@ def test_a_damaged_etag_is_thrown_away(servers, part, note):
     assert "if-range" not in servers[1].seen[0].headers
 
 
+def test_a_file_system_without_locks(servers, monkeypatch, capsys):
+    monkeypatch.setattr(fetching, "try_lock", lambda descriptor: None)
+    assert contents(hub.resolve(REPO)) == FILES
+    err = capsys.readouterr().err
+    assert err.count("on a file system without locks: fetch a model only once there") == 1
+
+
+def test_a_scanner_that_holds_a_download_on_windows(servers, monkeypatch, part):
+    """What came is kept; when the file is free, nothing is fetched again."""
+    real = os.replace
+
+    def held(source, target):
+        if Path(target).name == "model.safetensors":
+            raise PermissionError(errno.EACCES, "Access is denied", str(source), None, str(target))
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", held)
+        patch.setattr(files, "WINDOWS", True)
+        patch.setattr(files, "PATIENCE", 0.05)
+        with pytest.raises(DownloadError, match=r"/model.safetensors: is in use; close") as error:
+            hub.resolve(REPO)
+    assert ".part" not in one_line(error)
+    assert part.read_bytes() == WEIGHTS
+    assert contents(hub.resolve(REPO)) == FILES
+    assert [r.headers.get("range") for r in servers[1].seen] == [None, f"bytes={len(WEIGHTS)}-"]
+
+
 def test_tls_that_fails(servers, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", servers[0].url.replace("http:", "https:"))
     with pytest.raises(DownloadError, match=r"TLS failed .*REQUESTS_CA_BUNDLE"):
         hub.resolve(REPO)
 
 
+@needs_posix
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without room")
 def test_a_full_disk(servers, part, machine):
     part.parent.mkdir(parents=True)
