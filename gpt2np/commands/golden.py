@@ -11,8 +11,9 @@ from typing import Any
 
 from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
 from gpt2np.errors import InputError
-from gpt2np.golden import check, record
+from gpt2np.golden import Report, check, record
 from gpt2np.golden.tiny import MODELS, write_weights
+from gpt2np.golden.tokens import CASES, TokenReport, check_tokens, write_kit
 from gpt2np.loading import Model, load
 
 # An .npz, whose first array is ids; or a .safetensors with the facts of a recording.
@@ -36,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "check", help="name the first activation that diverges, and why", allow_abbrev=False
         )
     )
+    tokens = actions.add_parser(
+        "tokens",
+        help="write texts that break tokenizers, with their ids, and the data that a port needs",
+        allow_abbrev=False,
+    )
+    tokens.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
+    add_force(tokens)
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +93,8 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "mine",
         metavar="MINE",
-        help="a .npz or .safetensors file, a folder of .npy files or an llm.c debug_state.bin",
+        help="a .npz or .safetensors file, a folder of .npy files or an llm.c debug_state.bin; or "
+        "a port's token ids as .txt, against the cases.txt of `golden tokens`",
     )
     parser.add_argument("theirs", metavar="THEIRS", help="the reference, as one of the same")
     parser.add_argument(
@@ -127,11 +136,29 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "record":
         _record(args)
         return
+    if args.action == "tokens":
+        _tokens(args)
+        return
     model = load(args.model) if args.model is not None else None
+    report: TokenReport | Report
+    if args.mine.endswith(".txt"):
+        report = check_tokens(args.mine, args.theirs)
+        print(json.dumps(report.to_dict()) if args.json else report)
+        if report.different:
+            sys.exit(1)
+        return
     report = check(args.mine, args.theirs, model=model, rtol=args.rtol, atol=args.atol)
     print(json.dumps(report.to_dict()) if args.json else report)
     if report.first is not None:
         sys.exit(1)
+
+
+def _tokens(args: argparse.Namespace) -> None:
+    folder = Path(args.out)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CASES).is_file() | args.force:
+        raise InputError(f"{folder} holds other files: name another folder, or give --force")
+    for path in write_kit(folder):
+        print(path)
 
 
 def _record(args: argparse.Namespace) -> None:
