@@ -12,6 +12,7 @@ import errno
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        with standard_streams(), _ended_by_signals():
+        with standard_streams(), _ended_by_signals(), _warned_in_a_line():
             _run(argv)
     except KeyboardInterrupt:
         return 130
@@ -87,6 +88,19 @@ def complain(error: BaseException | str) -> None:
     elif isinstance(error, OSError) and error.errno == errno.EBADF:
         text = "standard input or output, which is needed, is closed"
     say(f"gpt2np: error: {escaped(' '.join(text.splitlines()), None)}")
+
+
+@contextmanager
+def _warned_in_a_line() -> Iterator[None]:
+    """Let what the library warns of be a line like everything else here, and nothing more."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        say(f"gpt2np: note: {escaped(' '.join(str(message).splitlines()), None)}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

@@ -10,18 +10,8 @@ from gpt2np.errors import CheckpointError, InputError, as_integer, as_number, sh
 
 # As Hugging Face calls them; layers.ACTIVATIONS has the functions. gelu_new is OpenAI's tanh form,
 # "gelu" the exact one with erf, which nanoGPT trains with.
-ACTIVATIONS = (
-    "gelu_new",
-    "gelu_pytorch_tanh",
-    "gelu_fast",
-    "gelu",
-    "gelu_python",
-    "quick_gelu",
-    "silu",
-    "swish",
-    "relu",
-    "tanh",
-)
+TANH_GELUS, ERF_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), ("gelu", "gelu_python")
+ACTIVATIONS = (*TANH_GELUS, *ERF_GELUS, "quick_gelu", "silu", "swish", "relu", "tanh")
 
 # What else a config may call a field; the first that is there counts, as in transformers. OpenAI's
 # hparams.json has n_vocab.
@@ -86,10 +76,14 @@ class Config:
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        try:
-            self._check_numbers()
+        try:  # NumPy's numbers become Python's
+            for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer", "n_inner"):
+                size = as_integer(name, getattr(self, name), int(name != "n_inner"), 2**31 - 1)
+                object.__setattr__(self, name, size)
+            epsilon = as_number("layer_norm_epsilon", self.layer_norm_epsilon, 0)
         except InputError as error:
             raise CheckpointError(f"config: {error}") from None
+        object.__setattr__(self, "layer_norm_epsilon", epsilon)
         if self.n_embd % self.n_head:
             raise CheckpointError(
                 f"config: n_embd is {self.n_embd}, not a multiple of n_head, {self.n_head}"
@@ -106,14 +100,6 @@ class Config:
                 raise CheckpointError(
                     f"config: {field.name} is {shown(getattr(self, field.name))}, not true or false"
                 )
-
-    def _check_numbers(self) -> None:
-        """Make them Python's own."""
-        for name in ("vocab_size", "n_ctx", "n_embd", "n_head", "n_layer", "n_inner"):
-            least = 0 if name == "n_inner" else 1
-            object.__setattr__(self, name, as_integer(name, getattr(self, name), least, 2**31 - 1))
-        epsilon = as_number("layer_norm_epsilon", self.layer_norm_epsilon, 0)
-        object.__setattr__(self, "layer_norm_epsilon", epsilon)
 
     @property
     def head_width(self) -> int:

@@ -1,4 +1,4 @@
-"""Write a model as one file: GGUF, which llama.cpp reads, or NumPy's .npz."""
+"""Write a model as one file: GGUF, which llama.cpp reads, NumPy's .npz, or llm.c's .bin."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpt2np.checkpoints import families, gguf, npz
+from gpt2np import tokenizer_files
+from gpt2np.checkpoints import families, gguf, llmc, npz
+from gpt2np.config import Config
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
 from gpt2np.params import Array
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
 
-FILES = (".gguf", ".npz")  # how the names of such files end
+FILES = (".gguf", ".npz", ".bin")  # how the names of such files end
 DTYPES = ("float32", "float16")
 
 # The activation that a GGUF of GPT-2 stands for, by its two names.
@@ -29,13 +31,38 @@ def export(model: Model, path: Path, dtype: str, *, overwrite: bool) -> Path:
             f"{path} is there already: name another, or replace it by overwrite=True (convert: "
             "--force)"
         )
-    if dtype not in DTYPES:
-        raise InputError(f"{path.suffix} is written in {' or '.join(DTYPES)}, not {dtype}")
-    if path.suffix == ".gguf":
+    dtypes = DTYPES[:1] if path.suffix == ".bin" else DTYPES
+    if dtype not in dtypes:
+        raise InputError(f"{path.suffix} is written in {' or '.join(dtypes)}, not {dtype}")
+    if path.suffix == ".bin":
+        _export_llmc(model, path, overwrite=overwrite)
+    elif path.suffix == ".gguf":
         _export_gguf(model, path, dtype)
     else:
         _export_npz(model, path, dtype)
     return path
+
+
+def _export_llmc(model: Model, path: Path, *, overwrite: bool) -> None:
+    """Write llm.c's model, and beside it, as name_tokenizer.bin, the tokens for its decoder."""
+    config = model.config
+    plain = Config(
+        *(config.vocab_size, config.n_ctx, config.n_embd, config.n_head, config.n_layer),
+        activation_function=config.activation_function,
+    )
+    if config != plain or config.activation_function not in _ACTIVATIONS:
+        raise InputError(
+            f"{path}: llm.c knows GPT-2 as OpenAI has it alone: gelu_new, a tied head, epsilon "
+            "1e-5, and scores scaled by 1/sqrt(K)"
+        )
+    tokens = path.with_name(f"{path.stem}_tokenizer.bin")
+    if model.has_tokenizer and tokens.exists() and not overwrite:
+        raise InputError(f"{tokens} is there already: name another, or replace it by --force")
+    llmc.save(path, model.params, n_head=config.n_head)
+    if model.has_tokenizer:
+        tokenizer = model.tokenizer
+        data = [tokenizer.token_bytes(id) for id in range(tokenizer.n_vocab)]
+        llmc.save_tokenizer(tokens, data, model.eos[0] if model.eos else len(data) - 1)
 
 
 def _export_npz(model: Model, path: Path, dtype: str) -> None:
@@ -46,7 +73,7 @@ def _export_npz(model: Model, path: Path, dtype: str) -> None:
     if model.has_tokenizer and model.tokenizer != Tokenizer.gpt2():
         if not isinstance(model.tokenizer, Tokenizer):
             raise InputError(f"{path}: a {type(model.tokenizer).__name__} cannot be written")
-        tokenizer = model.tokenizer._vocabulary.to_json()
+        tokenizer = tokenizer_files.to_json(model.tokenizer._vocabulary)
     npz.save(path, _hugging_face(model), dtype=dtype, config=config, tokenizer=tokenizer)
 
 
@@ -95,10 +122,11 @@ def _unsayable(model: Model) -> Iterator[str]:
         yield (f"the tokenizer has {model.tokenizer.n_vocab} tokens, the model {config.vocab_size}")
     plain = Vocabulary(*vocabulary[:2], {})
     for name, value in vocabulary._asdict().items():
-        if name not in ("ids", "merges", "added", "named") and value != getattr(plain, name):
+        said = name in ("ids", "merges", "added", "named") or value == getattr(plain, name)
+        if not said and (name != "begins_with" or value != model.bos):
             yield f"the tokenizer has {name} = {value!r}"
     for text, token in vocabulary.added.items():
-        if any(token[2:]):
+        if token.lstrip or token.rstrip or token.single_word:
             yield f"the token {text!r} takes in the space around it, or the like"
 
 
@@ -141,4 +169,5 @@ def _tokens(vocabulary: Vocabulary, size: int) -> dict[str, Any]:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": list(vocabulary.merges),
+        "tokenizer.ggml.add_bos_token": getattr(vocabulary, "begins_with", None) is not None,
     }

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gpt2np.checkpoints import Checkpoint
-from gpt2np.checkpoints.base import map_file, release, sealed
-from gpt2np.config import PRESETS, Config
+from gpt2np.checkpoints.base import map_file, mapping, release, sealed
+from gpt2np.config import Config
+from gpt2np.configs import config_of_shapes
 from gpt2np.errors import CheckpointError, escaped
 from gpt2np.params import Array, Params
-from gpt2np.schema import BUFFERS, canonical_name, check_shapes
+from gpt2np.schema import BUFFERS, check_shapes, openai_name
 
 END = 1 << 16  # bytes
+NOT_GPT2 = "no part of a GPT-2"
+
+
+# Wrappers put these into names, wherever they wrap: torch.compile, FSDP, activation checkpointing.
+WRAPPERS = re.compile(r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+BEGINS = re.compile(r"((?:.*?\.)?)(?:wte\.weight$|h\.\d+\.)")  # behind what stands in front of all
+HEAD = re.compile(r"(?:^|\.)lm_head\.(?:decoder\.)?weight$")
+
+# What other models than language models have in place of a head, and what some have beside it.
+OTHER_MODELS = {
+    "score": "a sequence classifier",
+    "classifier": "a classifier of tokens",
+    "qa_outputs": "a model that answers questions",
+}
+OTHER_HEADS = ("multiple_choice_head", "v_head", "value_head")
 
 
 @dataclass(frozen=True)
@@ -26,33 +42,55 @@ class Fitted:
     params: Params
     dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> why
     renamed: dict[str, str] = field(default_factory=dict)  # name in the file -> canonical name
+    notes: tuple[str, ...] = ()  # what whoever loads it should know, a line each
 
 
-def fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
+@dataclass
+class _Work:
+    """The tensors under way, and the account of it."""
+
+    arrays: dict[str, Array] = field(default_factory=dict)  # canonical name -> tensor
+    dropped: dict[str, str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def fit(checkpoint: Checkpoint, config: Config | None, dtype: str, *, copy: bool = False) -> Fitted:
     """Give a checkpoint's tensors their canonical names, layout and dtype.
 
-    Without a config, the sizes are read off the shapes.
+    Without a config, the sizes are read off the shapes. With `copy`, none stays in its file.
     """
     try:
-        return _fit(checkpoint, config, dtype)
+        return _fit(checkpoint, config, dtype, copy)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.files[0]}: {error}") from None
 
 
-def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str) -> Fitted:
-    arrays, dropped, renamed = _rename(checkpoint)
+def _fit(checkpoint: Checkpoint, config: Config | None, dtype: str, copy: bool) -> Fitted:
+    work = _renamed(checkpoint)
+    arrays = work.arrays
     linear = _transpose_linear(arrays)
-    config = config or _config_of_shapes(arrays, linear, bool(dropped), checkpoint.config)
+    masked = any(name.endswith(BUFFERS) for name in work.dropped)
+    _embed_with_head(work, config)
+    if config is None:
+        own_head = "lm_head.weight" in arrays and not _same(
+            arrays["lm_head.weight"], arrays.get("wte.weight")
+        )
+        shapes = {name: array.shape for name, array in arrays.items()}
+        config = config_of_shapes(checkpoint, shapes, own_head, linear, masked, work.notes)
     _add_biases(arrays)
     if checkpoint.format == "llm.c":
-        _unpad(arrays, config.vocab_size, dropped)
+        _unpad(work, config.vocab_size)
     if config.tie_word_embeddings:
-        _tie(arrays, dropped)
+        config = _tied(work, config)
     # Params checks them as well, but only after gigabytes may have been converted in vain.
     check_shapes(config, {name: array.shape for name, array in arrays.items()})
-    converted = {name: sealed(_laid_out(name, array, dtype)) for name, array in arrays.items()}
+    converted = {name: _laid_out(name, array, dtype) for name, array in arrays.items()}
+    if copy:
+        converted = {name: a.copy("K") if mapping(a) else a for name, a in converted.items()}
+    converted = {name: sealed(array) for name, array in converted.items()}
     params = Params(config, converted, identity=_identity(checkpoint, config, dtype))
-    return Fitted(params, dropped, renamed)
+    return Fitted(params, work.dropped, work.renamed, tuple(work.notes))
 
 
 def _identity(checkpoint: Checkpoint, config: Config, dtype: str) -> str:
@@ -69,30 +107,76 @@ def _identity(checkpoint: Checkpoint, config: Config, dtype: str) -> str:
     return f"{checkpoint.files[0].name}, {size:,} bytes, as {dtype}, {mark:08x}"
 
 
-def _rename(checkpoint: Checkpoint) -> tuple[dict[str, Array], dict[str, str], dict[str, str]]:
-    """Give the arrays by canonical name; what was dropped and why; and what had another name."""
-    arrays: dict[str, Array] = {}
-    dropped: dict[str, str] = {}
-    renamed: dict[str, str] = {}
+def _renamed(checkpoint: Checkpoint) -> _Work:
+    """Give the tensors their canonical names, and account for those that are no part of GPT-2."""
+    work = _Work()
+    names = _canonical_names(checkpoint.tensors)
     for raw, array in checkpoint.tensors.items():
-        name = canonical_name(raw)
-        if name.endswith(BUFFERS):
-            dropped[raw] = "a mask, not learned"
-            continue
-        if name in arrays:
-            raise CheckpointError(
-                f"tensor {escaped(name)} is there twice, the second time as {escaped(raw)}"
-            )
-        if array.dtype.kind != "f":
-            raise CheckpointError(
-                f"tensor {escaped(raw)} holds {checkpoint.dtypes[raw]}, not weights"
-            )
-        if name != raw:
-            renamed[raw] = name
-        # OpenAI's conv1d has a leading axis of 1.
-        conv1d = raw.startswith("model/") and array.ndim == 3 and len(array) == 1
-        arrays[name] = array[0] if conv1d else array
-    return arrays, dropped, renamed
+        name = names[raw]
+        if name is None:
+            work.dropped[raw] = _why_dropped(raw, "lm_head.weight" in names.values())
+        elif name.endswith(BUFFERS):
+            work.dropped[raw] = "a mask, not learned"
+        else:
+            _check_new(work, checkpoint, raw, name)
+            if name != raw:
+                work.renamed[raw] = name
+            # OpenAI's conv1d has a leading axis of 1.
+            conv1d = raw.startswith("model/") and array.ndim == 3 and len(array) == 1
+            work.arrays[name] = array[0] if conv1d else array
+    others = [raw for raw, why in work.dropped.items() if why == NOT_GPT2]
+    if others:
+        more = f" and {len(others) - 1} more like it" if len(others) > 1 else ""
+        work.notes.append(f"{escaped(others[0])}{more} is no part of a GPT-2: dropped")
+    return work
+
+
+def _canonical_names(raws: Iterable[str]) -> dict[str, str | None]:
+    """Name in the file -> canonical name; None for what is no part of GPT-2, nor in its place."""
+    plain = {raw: WRAPPERS.sub("", openai_name(raw)) for raw in raws}
+    prefixes = dict.fromkeys(m[1] for name in plain.values() if (m := BEGINS.match(name)))
+    if not prefixes:
+        listed = ", ".join(map(escaped, [*plain][:3]))
+        more = f" and {len(plain) - 3} more" if len(plain) > 3 else ""
+        raise CheckpointError(f"these are not the tensors of a GPT-2: {listed or 'none'}{more}")
+    if len(prefixes) > 1:
+        both = " and ".join(f"{escaped(prefix)}wte" for prefix in [*prefixes][:2])
+        raise CheckpointError(f"there are two models, {both}: save the one to use by itself")
+    (prefix,) = prefixes
+    names: dict[str, str | None] = {}
+    for raw, name in plain.items():
+        own = name.removeprefix(prefix)
+        if HEAD.search(name):
+            names[raw] = "lm_head.weight"
+        elif name.startswith(prefix) and own.split(".")[0] not in (*OTHER_MODELS, *OTHER_HEADS):
+            names[raw] = own
+        else:
+            names[raw] = None
+    return names
+
+
+def _why_dropped(raw: str, has_head: bool) -> str:
+    """Why a tensor is dropped; an error if what there is is no language model."""
+    parts = raw.split(".")
+    kind = next((kind for part, kind in OTHER_MODELS.items() if part in parts), None)
+    if kind and not has_head:
+        raise CheckpointError(f"this is {kind} ({escaped(raw)}): it has no language-model head")
+    return "another head" if kind or any(head in parts for head in OTHER_HEADS) else NOT_GPT2
+
+
+def _check_new(work: _Work, checkpoint: Checkpoint, raw: str, name: str) -> None:
+    """Refuse a tensor that is there twice, or holds no weights."""
+    if name in work.arrays:
+        raise CheckpointError(
+            f"tensor {escaped(name)} is there twice, the second time as {escaped(raw)}"
+        )
+    if ".lora_A." in name or ".lora_B." in name:
+        raise CheckpointError(
+            f"tensor {escaped(raw)} is of an adapter that is not merged: save the model of peft's "
+            "merge_and_unload(), or the adapter alone"
+        )
+    if checkpoint.tensors[raw].dtype.kind != "f":
+        raise CheckpointError(f"tensor {escaped(raw)} holds {checkpoint.dtypes[raw]}, not weights")
 
 
 def _transpose_linear(arrays: dict[str, Array]) -> bool:
@@ -120,24 +204,38 @@ def _add_biases(arrays: dict[str, Array]) -> None:
     }
 
 
-def _unpad(arrays: dict[str, Array], vocab_size: int, dropped: dict[str, str]) -> None:
+def _unpad(work: _Work, vocab_size: int) -> None:
     """Cut off the rows that llm.c pads the vocabulary with."""
-    if arrays["wte.weight"].shape[0] > vocab_size:
-        arrays["wte.weight"] = arrays["wte.weight"][:vocab_size]
-        dropped["padding"] = f"rows of wte beyond {vocab_size}"
+    wte = work.arrays["wte.weight"]
+    if len(wte) > vocab_size:
+        work.arrays["wte.weight"] = wte[:vocab_size]
+        work.dropped["padding"] = f"rows of wte beyond {vocab_size}"
 
 
-def _tie(arrays: dict[str, Array], dropped: dict[str, str]) -> None:
-    """Drop a head that is wte again; refuse another, which would change every logit."""
-    head = arrays.pop("lm_head.weight", None)
+def _embed_with_head(work: _Work, config: Config | None) -> None:
+    """Where a tied model's tensor stands under the head's name alone, give it wte's."""
+    tied = config is None or config.tie_word_embeddings
+    if tied and "wte.weight" not in work.arrays and "lm_head.weight" in work.arrays:
+        work.arrays["wte.weight"] = work.arrays.pop("lm_head.weight")
+        raw = next((raw for raw, name in work.renamed.items() if name == "lm_head.weight"), None)
+        work.renamed[raw or "lm_head.weight"] = "wte.weight"
+
+
+def _tied(work: _Work, config: Config) -> Config:
+    """Drop a head that is wte again; another head is used, as in transformers."""
+    head = work.arrays.get("lm_head.weight")
     if head is None:
-        return
-    if not _same(head, arrays.get("wte.weight")):
-        raise CheckpointError(
-            "the config ties the head to wte, but there is a lm_head.weight of other values; "
-            "set tie_word_embeddings to false in config.json to use it"
+        return config
+    if not _same(head, work.arrays.get("wte.weight")):
+        work.notes.append(
+            "lm_head.weight has other values than wte.weight, though the config ties them: "
+            "the model is loaded untied"
         )
-    dropped["lm_head.weight"] = "wte again"
+        return replace(config, tie_word_embeddings=False)
+    del work.arrays["lm_head.weight"]
+    raw = next((raw for raw, name in work.renamed.items() if name == "lm_head.weight"), None)
+    work.dropped[raw or "lm_head.weight"] = "wte again"
+    return config
 
 
 def _same(a: Array, b: Array | None) -> bool:
@@ -159,38 +257,3 @@ def _laid_out(name: str, array: Array, dtype: str) -> Array:
         copy[start : start + 64] = array[start : start + 64]
     release(array)
     return copy
-
-
-def _config_of_shapes(
-    arrays: Mapping[str, Array], linear: bool, masks: bool, known: Mapping[str, Any]
-) -> Config:
-    """Read the sizes off the tensors where there is no config.json; `known` tells of the rest.
-
-    Only the number of heads leaves no trace in the shapes, and only the four published widths
-    make it known. Matrices as [out, in] with masks and a head of its own are minGPT's.
-    """
-    try:
-        (V, D), (n_ctx, _) = arrays["wte.weight"].shape, arrays["wpe.weight"].shape
-        F = arrays["h.0.mlp.c_fc.weight"].shape[1]
-    except (KeyError, ValueError, IndexError):
-        raise CheckpointError("these are not the tensors of a GPT-2") from None
-    heads = known.get("n_head", {p.n_embd: p.n_head for p in PRESETS.values()}.get(D))
-    activation = known.get("activation_function")
-    untied = "lm_head.weight" in arrays and not _same(
-        arrays["lm_head.weight"], arrays["wte.weight"]
-    )
-    told = activation is not None or "activation_function" not in known
-    if heads is None or not told or (linear and not activation and not (masks and untied)):
-        what = "how many heads there are" if heads is None else "which GELU the model has"
-        raise CheckpointError(f"the file does not say {what}: put its config.json beside it")
-    layers = {name.split(".")[1] for name in arrays if name.startswith("h.")}
-    return Config(
-        vocab_size=V,
-        n_ctx=n_ctx,
-        n_embd=D,
-        n_head=heads,
-        n_layer=len(layers),
-        n_inner=F,
-        activation_function=activation or "gelu_new",
-        tie_word_embeddings=not untied,
-    )

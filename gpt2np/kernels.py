@@ -10,41 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 
 from gpt2np.params import Array
 
-P = ParamSpec("P")
 Attention = Callable[[Array, Array, Array, float], Array]
 
 # What is worked on at a time, so that it stays in a core's L2 cache of 512 KiB or more.
 ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
 SCORE_BLOCK = 1 << 17  # attention scores
 QUERY_BLOCK = 128  # queries; their scores end at the last key that one of them sees
-SUMMED = 384  # terms of a product's sums; fewer are more exact, but take longer
+COLUMNS = 768  # of a matrix that are multiplied at a time, if it lies column by column
+TURNED = 1 << 20  # elements of a product, and not more rows than
+TURNED_ROWS = 512  # these, may come out turned
 
 
-def by_rows(
-    function: Callable[Concatenate[Array, P], Array],
-) -> Callable[Concatenate[Array, P], Array]:
-    """Compute a function of each row by itself, x [..., N] -> [..., N], a block of rows at a time.
+def by_rows(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Compute a function of each row by itself, [..., N] -> [..., N], a block of rows at a time.
 
-    Over whole arrays, each of its operations would go through memory once.
+    Over whole arrays, each of its operations would go through memory once. With ``out=x`` there
+    are no new pages for the system to find, which takes as long as the computing.
     """
 
     @wraps(function)
-    def blocked(x: Array, /, *args: P.args, **kwargs: P.kwargs) -> Array:
+    def blocked(x: Array, *args: Any, out: Array | None = None, **options: Any) -> Array:
         if x.size <= ROW_BLOCK:
-            return function(x, *args, **kwargs)
-        y = np.empty(x.shape, x.dtype)  # in C order, whatever x is in
-        rows, results = x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
+            return function(x, *args, out=out, **options)
+        if out is None:
+            out = np.empty(x.shape, x.dtype)  # in C order, whatever x is in
+        rows, results = x.reshape(-1, x.shape[-1]), out.reshape(-1, x.shape[-1])
         step = max(1, ROW_BLOCK // x.shape[-1])
         for start in range(0, len(rows), step):
             block = slice(start, start + step)
-            results[block] = function(rows[block], *args, **kwargs)
-        return y
+            function(rows[block], *args, out=results[block], **options)
+        return out
 
     return blocked
 
@@ -84,29 +85,29 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
-    """x W, as one matrix product of all rows.
+    """x W, in the form that takes NumPy's BLAS the least time.
 
-    Up to three rows are multiplied one by one: BLAS copies W for a product of matrices, which
-    takes longer than reading it three times. A few more are filled up to a multiple of eight,
-    which BLAS's kernels take at a time: what is left over takes them longer than eight.
+    rows of x   W in memory        form         because
+    1 to 3      either way         row by row   for a product of matrices BLAS copies W, which
+                                                takes longer than reading it three times
+    more        row by row         x W
+    more        column by column   (W^T x^T)^T  BLAS copies W as it lies, which is faster; some
+                                                columns at a time, and turned back while cached
 
-    BLAS adds up as many as 320 terms one after the other, and the error grows with their number.
-    So `SUMMED` rows of W are taken at a time, which BLAS halves. For many rows of x that would
-    take 10 to 20 % longer, and is left.
+    Turning a large result back would take longer than it saves: it stays x W.
     """
-    rows = x.reshape(-1, 1, x.shape[-1])
-    n = len(rows)
+    rows = x.reshape(-1, x.shape[-1])
+    n, n_out = len(rows), W.shape[1]
     if n <= 3:
-        return (rows @ W).reshape(*x.shape[:-1], W.shape[1])
-    rows = rows[:, 0]
-    if n < 16 and n % 8:
-        rows = np.zeros((n + -n % 8, rows.shape[1]), x.dtype)
-        rows[:n] = x.reshape(n, -1)
-    step = SUMMED if n <= 128 else len(W)
-    y: Array = rows[:, :step] @ W[:step]
-    for k in range(step, len(W), step):
-        y += rows[:, k : k + step] @ W[k : k + step]
-    return y[:n].reshape(*x.shape[:-1], W.shape[1])
+        y = (rows[:, None] @ W)[:, 0]
+    elif W.flags.f_contiguous and n <= TURNED_ROWS and n * n_out <= TURNED:
+        y = np.empty((n, n_out), x.dtype)
+        for start in range(0, n_out, COLUMNS):
+            columns = slice(start, start + COLUMNS)
+            y[:, columns] = (W.T[columns] @ rows.T).T
+    else:
+        y = rows @ W
+    return y.reshape(*x.shape[:-1], n_out)
 
 
 # log(erfc(x) exp(x^2) / t) as a polynomial in u, for t = 1 / (1 + x/2), u = (8t - 5) / 3 and x

@@ -21,7 +21,9 @@ from gpt2np.params import Affine, Array
 
 
 @by_rows
-def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..., D]
+def layer_norm(  # [..., D] -> [..., D]
+    x: Array, p: Affine, epsilon: float, out: Array | None = None
+) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * gain + bias, over the last axis.
 
     The variance is the biased one (divided by D), and epsilon goes inside the root.
@@ -33,12 +35,13 @@ def layer_norm(x: Array, p: Affine, epsilon: float) -> Array:  # [..., D] -> [..
     array([[-1.,  1.]])
     """
     D = x.shape[-1]
-    x = x - np.add.reduce(x, -1, keepdims=True) / D
-    variance = np.vecdot(x, x)[..., None] / D
-    x /= np.sqrt(variance + epsilon)
+    # Summed in float64: in a trained model, a few channels dwarf the rest.
+    mean = np.add.reduce(x, -1, dtype=np.float64, keepdims=True) / D
+    x = x - mean.astype(x.dtype)
+    variance = np.add.reduce(x * x, -1, dtype=np.float64, keepdims=True) / D
+    x *= (1.0 / np.sqrt(variance + epsilon)).astype(x.dtype)
     x *= p.weight
-    x += p.bias
-    return x
+    return np.add(x, p.bias, out=out)
 
 
 def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
@@ -54,7 +57,8 @@ def attention(q: Array, k: Array, v: Array, scale: float) -> Array:
 
     q [..., T, K]; k, v [..., S, K] -> [..., T, K]
     """
-    return softmax(attention_scores(q, k, scale)) @ v
+    scores = attention_scores(q, k, scale)
+    return softmax(scores, out=scores) @ v
 
 
 def attention_scores(q: Array, k: Array, scale: float) -> Array:
@@ -77,7 +81,7 @@ def future_mask(T: int, dtype: np.dtype[Any]) -> Array:  # [T, T]
 
 
 @by_rows
-def softmax(x: Array) -> Array:  # [..., S] -> [..., S]
+def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S]
     """exp(x) / sum(exp(x)) over the last axis, with the maximum taken off first.
 
     Examples
@@ -85,7 +89,7 @@ def softmax(x: Array) -> Array:  # [..., S] -> [..., S]
     >>> softmax(np.array([0.0, 1000.0, 1000.0, -np.inf]))
     array([0. , 0.5, 0.5, 0. ])
     """
-    x = x - np.maximum.reduce(x, -1, keepdims=True)
+    x = np.subtract(x, np.maximum.reduce(x, -1, keepdims=True), out=out)
     np.exp(x, out=x)
     x /= np.add.reduce(x, -1, keepdims=True)
     return x
@@ -105,7 +109,9 @@ def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
 
 
 @by_rows
-def gelu_tanh(x: Array, c: float = math.sqrt(2.0 / math.pi)) -> Array:  # [..., F] -> [..., F]
+def gelu_tanh(  # [..., F] -> [..., F]
+    x: Array, c: float = math.sqrt(2.0 / math.pi), out: Array | None = None
+) -> Array:
     """x/2 (1 + tanh(u)) = x sigmoid(2u), u = c (x + 0.044715 x^3): OpenAI's GELU, ``gelu_new``.
 
     Examples
@@ -117,11 +123,11 @@ def gelu_tanh(x: Array, c: float = math.sqrt(2.0 / math.pi)) -> Array:  # [..., 
     y *= -2.0 * c * 0.044715
     y -= 2.0 * c
     y *= x
-    return times_sigmoid(x, y)
+    return times_sigmoid(x, y, out)
 
 
 @by_rows
-def gelu_erf(x: Array) -> Array:  # [..., F] -> [..., F]
+def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
     """x/2 (1 + erf(x / sqrt(2))): the exact GELU, ``gelu``.
 
     Examples
@@ -132,12 +138,11 @@ def gelu_erf(x: Array) -> Array:  # [..., F] -> [..., F]
     y = erf(x * math.sqrt(0.5))
     y += 1.0
     y *= 0.5
-    y *= x
-    return y
+    return np.multiply(x, y, out=out)
 
 
 @by_rows
-def silu(x: Array, c: float = 1.0) -> Array:  # [..., F] -> [..., F]
+def silu(x: Array, c: float = 1.0, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
     """x sigmoid(c x): SiLU or Swish, and with c = 1.702 the sigmoid form of GELU.
 
     Examples
@@ -145,10 +150,10 @@ def silu(x: Array, c: float = 1.0) -> Array:  # [..., F] -> [..., F]
     >>> silu(np.array([-1.0, 0.0, 1.0])).round(6)
     array([-0.268941,  0.      ,  0.731059])
     """
-    return times_sigmoid(x, x * -c)
+    return times_sigmoid(x, x * -c, out)
 
 
-def relu(x: Array) -> Array:  # [..., F] -> [..., F]
+def relu(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
     """max(x, 0).
 
     Examples
@@ -156,13 +161,12 @@ def relu(x: Array) -> Array:  # [..., F] -> [..., F]
     >>> relu(np.array([-1.0, 0.0, 1.0]))
     array([0., 0., 1.])
     """
-    y: Array = np.maximum(x, 0.0)
-    return y
+    return np.maximum(x, 0.0, out=out)
 
 
 # By the names that Hugging Face's config.json gives them; its own functions are in transformers'
 # activations.py.
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "gelu_new":          gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
     "gelu_fast":         partial(gelu_tanh, c=0.7978845608),  # sqrt(2/pi), to ten digits there
@@ -176,12 +180,12 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 
-def times_sigmoid(x: Array, y: Array) -> Array:
-    """x sigmoid(-y) = x / (1 + exp(y)), written over y: a third of the time that tanh takes."""
+def times_sigmoid(x: Array, y: Array, out: Array | None) -> Array:
+    """x sigmoid(-y) = x / (1 + exp(y)), which overwrites y: a third of the time of tanh."""
     with np.errstate(over="ignore"):  # exp(y) may be infinite: x over it is 0, as it should be
         np.exp(y, out=y)
     y += 1.0
-    return np.divide(x, y, out=y)
+    return np.divide(x, y, out=out)
 
 
 def split_heads(qkv: Array, n_head: int) -> tuple[Array, Array, Array]:

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpt2np import tokenizer_files
+from gpt2np.adapters import adapter_folder, base_of, merge
 from gpt2np.assets_path import assets
 from gpt2np.beside import Beside
-from gpt2np.checkpoints import Checkpoint, is_there, open_checkpoint
-from gpt2np.checkpoints.base import read_json
-from gpt2np.config import Config
-from gpt2np.errors import CheckpointError, InputError, TokenizerError
+from gpt2np.checkpoints import (
+    LATER_SUFFIXES,
+    SUFFIXES,
+    Checkpoint,
+    is_there,
+    open_checkpoint,
+)
+from gpt2np.checkpoints.base import mapping
+from gpt2np.config import BY_NAME, Config
+from gpt2np.configs import find_config, says_all
+from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
 from gpt2np.tokenizer import Tokenizer
-from gpt2np.vocabulary import Vocabulary
 
 TINY = "tiny-shakespeare"  # the embedded model
-CONFIG_FILES = ("config.json", "hparams.json")  # Hugging Face's and OpenAI's
-TOKENIZER_FILES = ("vocab.json", "encoder.json", "vocab.bpe", "merges.txt", "tokenizer.json")
+TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
@@ -45,6 +53,8 @@ class Model(Immutable, Shown):
         What the error says where a tokenizer is needed, and there is none.
     beside : Beside, optional
         What its folder says beside the weights, for `save` to say again.
+    other_tokenizer : bool
+        Whether the tokenizer is not the source's own, so that it is pickled too.
     """
 
     def __init__(
@@ -55,11 +65,13 @@ class Model(Immutable, Shown):
         *,
         why_no_tokenizer: str = "it was made without one",
         beside: Beside | None = None,
+        other_tokenizer: bool = False,
     ) -> None:
         self.params = params
         self.source = source
         self._tokenizer = tokenizer
         self._why_no_tokenizer = why_no_tokenizer
+        self._other_tokenizer = other_tokenizer
         V = params.config.vocab_size
         self.beside = beside or Beside()
         self._begins = self.beside.boundary("bos_token_id", tokenizer, V)
@@ -75,7 +87,8 @@ class Model(Immutable, Shown):
         """What turns text into ids and back; a TokenizerError says why there is none."""
         if self._tokenizer is None:
             raise TokenizerError(
-                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids"
+                f"the model has no tokenizer ({self._why_no_tokenizer}): give token ids, or load "
+                "it with a tokenizer (tokenizer=..., --tokenizer)"
             )
         return self._tokenizer
 
@@ -134,14 +147,23 @@ class Model(Immutable, Shown):
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.source is None:
             return _by_hand, (self.params, self._tokenizer, self._why_no_tokenizer, self.beside)
-        return _load_again, (self.source, str(self.params.dtype), self.params.identity)
+        tokenizer = self._tokenizer if self._other_tokenizer else None
+        copied = mapping(self.params.wte) is None
+        dtype, identity = str(self.params.dtype), self.params.identity
+        return _load_again, (self.source, dtype, identity, tokenizer, copied)
 
 
 def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: Beside) -> Model:
     return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
-def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32") -> Model:
+def load(
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    copy: bool = False,
+) -> Model:
     """Load a model.
 
     Parameters
@@ -153,14 +175,18 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
         folder, or a file with weights.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
+    tokenizer : Tokenizer, str or path, optional
+        Another tokenizer than the model's own: as it is, or the file or folder that it is in, or
+        another model's name.
+    copy : bool
+        Read the weights into memory of their own, for a file that will change while the model is
+        in use: see Notes.
 
     Returns
     -------
     Model
-        Weights stored as float32 stay in the file, mapped to memory and shared between processes:
-        leave the file as it is for as long as the model is in use. One that is written over in
-        place changes the model, and one that is cut short ends the process (SIGBUS); `save`
-        and other tools that put a new file in its place do no harm.
+        It computes with ids also where there is no tokenizer that gpt2np could use; whatever needs
+        text then says why.
 
     Raises
     ------
@@ -169,6 +195,21 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     DownloadError
         It could not be fetched.
 
+    Warns
+    -----
+    UserWarning
+        In one line: what was assumed, or dropped and is no part of GPT-2.
+
+    Notes
+    -----
+    Weights that are stored as float32 stay in the file, which is mapped to memory: each page of it
+    is read when it is first used, and processes share it. So the file must stay as it is. If it is
+    replaced, as programs do that write another file and rename it, the model keeps the old one. But
+    if it is written over in place, as ``torch.save`` does, the model's numbers change with it, and
+    where the file has become shorter, reading on ends the process (SIGBUS), which nothing can
+    catch. ``copy=True`` takes the time and the memory of reading all of it now, and is safe after
+    that.
+
     Examples
     --------
     >>> import gpt2np
@@ -176,13 +217,24 @@ def load(source: str | os.PathLike[str] | None = None, *, dtype: str = "float32"
     >>> model.config.n_layer, model.config.n_embd
     (4, 128)
     """
-    opened = inspect(source, dtype=dtype)
-    return Model(opened.fitted.params, opened.tokenizer, opened.name, beside=opened.beside)
+    opened = inspect(source, dtype=dtype, tokenizer=tokenizer, copy=copy)
+    for note in opened.fitted.notes:
+        warnings.warn(f"{opened.name}: {note}", stacklevel=2)
+    return Model(
+        opened.fitted.params,
+        opened.tokenizer,
+        opened.name,
+        why_no_tokenizer=opened.why_no_tokenizer,
+        beside=opened.beside,
+        other_tokenizer=tokenizer is not None,
+    )
 
 
 @lru_cache(maxsize=1)  # a worker gets the model anew with every task
-def _load_again(source: str, dtype: str, identity: str) -> Model:
-    model = load(source, dtype=dtype)
+def _load_again(
+    source: str, dtype: str, identity: str, tokenizer: Tokenizer | None, copied: bool
+) -> Model:
+    model = load(source, dtype=dtype, tokenizer=tokenizer, copy=copied)
     if model.params.identity != identity:
         raise CheckpointError(
             f"{source} has changed, or is another here: the model that was pickled has the weights "
@@ -211,27 +263,71 @@ class Opened:
     checkpoint: Checkpoint
     fitted: Fitted
     tokenizer: Tokenizer | None
+    why_no_tokenizer: str
     beside: Beside
 
 
 def inspect(
-    source: str | os.PathLike[str] | None = None, *, dtype: str = "float32", verify: bool = False
+    source: str | os.PathLike[str] | None = None,
+    *,
+    dtype: str = "float32",
+    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+    copy: bool = False,
+    verify: bool = False,
 ) -> Opened:
     """Load a model as `load` does, and keep account of how; `verify` checks all checksums."""
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype is {dtype!r}; give 'float32' or 'float64'")
     path, name = _find(source)
+    folder = adapter_folder(path)
+    read = _inspect if folder is None else _inspect_adapter
+    opened = read(folder or path, name, dtype, copy, verify)
+    if tokenizer is None:
+        return opened
+    return replace(opened, tokenizer=find_tokenizer(tokenizer), why_no_tokenizer="")
+
+
+def _inspect(path: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
     before = _states(path if path.is_dir() else path.parent)
     checkpoint = open_checkpoint(path, verify=verify)
     folder = path if path.is_dir() else checkpoint.files[0].parent
-    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype)
-    tokenizer = _tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if _says_all(checkpoint) else Beside.read(folder)
+    fitted = fit(checkpoint, find_config(checkpoint, folder), dtype, copy=copy)
+    tokenizer, why_not = _own_tokenizer(checkpoint, folder, fitted.params.config)
+    beside = Beside(checkpoint.config) if says_all(checkpoint) else Beside.read(folder)
+    if path.is_file() and adapter_folder(path.parent) is not None:
+        note = f"the adapter in {path.parent.name} is not applied to a file: load the folder"
+        fitted = replace(fitted, notes=(*fitted.notes, note))
     after = _states(folder)
     for file in checkpoint.files:
         if before.get(file.name, after.get(file.name)) != after.get(file.name):
             raise CheckpointError(f"{file} changed while it was read: try again when it is written")
-    return Opened(name, checkpoint, fitted, tokenizer, beside)
+    return Opened(name, checkpoint, fitted, tokenizer, why_not, beside)
+
+
+def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bool) -> Opened:
+    """Load the base of an adapter, and merge the adapter into it."""
+    base = base_of(folder)
+    path = folder
+    if base is not None:
+        try:
+            path, _ = _find(base)
+        except GPT2Error as error:
+            raise CheckpointError(f"{folder}, an adapter, lacks its base: {error}") from None
+        if adapter_folder(path) is not None:
+            raise CheckpointError(f"{folder}: the base of this adapter, {base}, is an adapter too")
+    opened = _inspect(path, name, dtype, copy, verify)
+    params, adapter = merge(folder, opened.fitted.params)
+    tokenizer, why_not = opened.tokenizer, opened.why_no_tokenizer
+    if any((folder / file).is_file() for file in tokenizer_files.FILES):
+        tokenizer, why_not = _own_tokenizer(adapter, folder, params.config)
+    files = (*opened.checkpoint.files, *adapter.files)
+    return replace(
+        opened,
+        checkpoint=replace(opened.checkpoint, files=files),
+        fitted=replace(opened.fitted, params=params),
+        tokenizer=tokenizer,
+        why_no_tokenizer=why_not,
+    )
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
@@ -242,46 +338,37 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
-def _says_all(checkpoint: Checkpoint) -> bool:
-    """Whether the file needs no config.json, as a GGUF and gpt2np's own .npz do not."""
-    return "n_layer" in checkpoint.config or checkpoint.format == "gguf"
+def _own_tokenizer(
+    checkpoint: Checkpoint, folder: Path, config: Config
+) -> tuple[Tokenizer | None, str]:
+    """The file's own tokenizer, or that beside it, or GPT-2's; else why there is none.
+
+    GPT-2's own is meant where the vocabulary has its size, and nothing points elsewhere.
+    """
+    try:
+        if checkpoint.tokenizer is not None:
+            file = checkpoint.files[0]
+            return Tokenizer(tokenizer_files.of_json(file, checkpoint.tokenizer)), ""
+        if any((folder / name).is_file() for name in tokenizer_files.FILES):
+            return Tokenizer.from_files(folder), ""
+        reason = tokenizer_files.reason_against(folder)
+    except TokenizerError as error:
+        return None, str(error)
+    if reason is None and config.vocab_size in GPT2_VOCABULARY:
+        return Tokenizer.gpt2(), ""
+    reason = reason or tokenizer_files.one_level_up(folder)
+    return None, reason or f"{folder} has none, and {config.vocab_size} tokens are not GPT-2's"
 
 
-def find_config(checkpoint: Checkpoint, folder: Path) -> Config | None:
-    """Give a checkpoint's config: in the file itself, else in the folder; else None."""
-    if _says_all(checkpoint):
-        return Config.from_dict(checkpoint.config)
-    metadata = checkpoint.metadata
-    if isinstance(metadata.get("model_args"), Mapping):
-        return _nano_gpt_config(metadata["model_args"])
-    if checkpoint.format == "llm.c":
-        return Config(
-            vocab_size=metadata["vocab_size"],
-            n_ctx=metadata["max_seq_len"],
-            n_embd=metadata["channels"],
-            n_head=metadata["num_heads"],
-            n_layer=metadata["num_layers"],
-        )
-    for file in (folder / name for name in CONFIG_FILES):
-        if file.is_file():
-            values = read_json(file)
-            try:
-                return Config.from_dict({**checkpoint.config, **values})
-            except CheckpointError as error:
-                raise CheckpointError(f"{file}: {error}") from None
-    return None
-
-
-def _nano_gpt_config(arguments: Mapping[str, Any]) -> Config:
-    """nanoGPT's model_args: it trains with the exact GELU, and ties the head."""
-    values = {**arguments, "n_ctx": arguments.get("block_size"), "activation_function": "gelu"}
-    return Config.from_dict(values)
-
-
-def _tokenizer(checkpoint: Checkpoint, folder: Path, config: Config) -> Tokenizer | None:
-    """The file's own tokenizer, or that beside it, else GPT-2's if the vocabulary has its size."""
-    if checkpoint.tokenizer is not None:
-        return Tokenizer(Vocabulary.of_json(checkpoint.files[0], checkpoint.tokenizer))
-    if any((folder / name).is_file() for name in TOKENIZER_FILES):
-        return Tokenizer.from_files(folder)
-    return Tokenizer.gpt2() if config.vocab_size in GPT2_VOCABULARY else None
+def find_tokenizer(source: Tokenizer | str | os.PathLike[str]) -> Tokenizer:
+    """Give a tokenizer, given itself, its files or a model that has it."""
+    if isinstance(source, Tokenizer):
+        return source
+    path = Path(os.path.expanduser(source))
+    if source in BY_NAME and not path.exists():
+        return Tokenizer.gpt2()
+    if path.is_file() and path.suffix not in (*SUFFIXES, *LATER_SUFFIXES):
+        return Tokenizer.from_files(path)
+    if path.is_dir() and tokenizer_files.lookalikes(path):
+        return Tokenizer.from_files(path)
+    return load(source).tokenizer

@@ -173,7 +173,8 @@ def attend(q: Array, k: Array, v: Array, scale: float, tap: Tap) -> Array:  # [B
 def mlp(x: Array, p: MLP, config: Config, tap: Tap) -> Array:  # [B, T, D] -> [B, T, D]
     """Work on each position by itself, through a layer of width F."""
     h = tap("mlp.c_fc", linear(x, p.c_fc))
-    h = tap("mlp.act", ACTIVATIONS[config.activation_function](h))
+    act = ACTIVATIONS[config.activation_function]
+    h = tap("mlp.act", act(h, out=None if tap else h))  # in place, unless somebody may look again
     return tap("mlp.c_proj", linear(h, p.c_proj))
 
 

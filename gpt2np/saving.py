@@ -11,9 +11,10 @@ from gpt2np import exporting
 from gpt2np.beside import GENERATION
 from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
 from gpt2np.config import Config
+from gpt2np.configs import CONFIG_FILES
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import CONFIG_FILES, TOKENIZER_FILES, Model
+from gpt2np.loading import TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 # What config.json says of the weights' file, and not of the model.
@@ -90,7 +91,7 @@ def save(
     for name in (GENERATION, *TOKENIZER_FILES):  # what the model does not have would be another's
         (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
-        model.tokenizer.save(folder)
+        model.tokenizer.save(folder, overwrite=True)
     if model.beside.generation is not None:
         write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.

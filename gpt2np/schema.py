@@ -96,17 +96,23 @@ def canonical_name(name: str) -> str:
     >>> canonical_name("transformer.h.3.ln_1.weight"), canonical_name("model/h11/attn/c_proj/w")
     ('h.3.ln_1.weight', 'h.11.attn.c_proj.weight')
     """
-    if name.startswith("model/"):
-        block = _OPENAI_BLOCK.search(name)
-        found = _OPENAI.get(_OPENAI_BLOCK.sub("/h#/", name, count=1))
-        if found is None:
-            return name
-        # int(): the names sort h10 before h2, so the number is read, never counted.
-        return found.format(i=int(block[1])) if block else found
+    name = openai_name(name)
     # torch.compile and DistributedDataParallel wrap a model and put their names in front.
     for wrapper in ("_orig_mod.", "module.", "_orig_mod.", "transformer."):
         name = name.removeprefix(wrapper)
     return name
+
+
+def openai_name(name: str) -> str:
+    """Translate a name in OpenAI's checkpoints to the canonical one; others are as they were."""
+    if not name.startswith("model/"):
+        return name
+    block = _OPENAI_BLOCK.search(name)
+    found = _OPENAI.get(_OPENAI_BLOCK.sub("/h#/", name, count=1))
+    if found is None:
+        return name
+    # int(): the names sort h10 before h2, so the number is read, never counted.
+    return found.format(i=int(block[1])) if block else found
 
 
 def check_shapes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:

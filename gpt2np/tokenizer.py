@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
@@ -21,7 +21,17 @@ from itertools import chain, pairwise
 from gpt2np.assets_path import assets
 from gpt2np.errors import InputError, TokenizerError, shown
 from gpt2np.notebook import Shown
-from gpt2np.vocabulary import ALPHABET, END_OF_TEXT, Vocabulary, unwritten, written
+from gpt2np.vocabulary import (
+    ALPHABET,
+    END_OF_TEXT,
+    Added,
+    Vocabulary,
+    aligned,
+    normalizer,
+    of_merges,
+    unwritten,
+    written,
+)
 
 # How text is cut into pieces: openai/gpt-2 @ 9b63575, src/encoder.py.
 PIECE = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -36,6 +46,8 @@ ASCII_PIECE = (
 SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CHUNK = f"[{SPACE}]*[^{SPACE}]+|[{SPACE}]+"
 
+_foreign = re.compile(f"[^{re.escape(ALPHABET)}]").search
+_spaces = re.compile(f"[{SPACE}]*").match
 _ascii_pieces = re.compile(ASCII_PIECE).findall
 _chunks = re.compile(CHUNK).findall
 
@@ -79,15 +91,27 @@ class Tokenizer(Shown):
         self._lacking = {
             char: vocabulary.unknown or "" for char in ALPHABET if char not in vocabulary.ids
         }
-        self._chunk_ids = _ChunkIds(self._encode_piece)
+        self._chunk_ids = _ChunkIds(self._encode_piece, vocabulary.cut)
+        self._splits = [(_finder(split.pattern), split.parts) for split in vocabulary.splits]
 
         added = vocabulary.added
-        self._any_added = _any_of(added)
-        self._not_special = _any_of(text for text, (_, special) in added.items() if not special)
+        self._normalize = normalizer(vocabulary.normalizers)
+        normalize = self._normalize or str
+        self._added_as_written = _AddedTokens(
+            {text: token for text, token in added.items() if not token.normalized}
+        )
+        self._added_normalized = _AddedTokens(
+            {
+                done: token
+                for text, token in added.items()
+                if token.normalized and (done := normalize(text))
+            }
+        )
+        self._any_plain = any(not token.special for token in added.values())
 
         self.n_vocab = len(vocabulary.ids) + len(added.keys() - vocabulary.ids.keys())
-        self.eot = added[END_OF_TEXT][0] if END_OF_TEXT in added else None
-        self.begins_with: int | None = None
+        self.eot = added[END_OF_TEXT].id if END_OF_TEXT in added else None
+        self.begins_with = vocabulary.begins_with
 
     @staticmethod
     @cache
@@ -99,7 +123,8 @@ class Tokenizer(Shown):
         >>> Tokenizer.gpt2() is Tokenizer.gpt2()
         True
         """
-        return Tokenizer(Vocabulary.embedded(assets() / "vocab.bpe"), embedded=True)
+        merges = (assets() / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:-1]
+        return Tokenizer(of_merges(merges), embedded=True)
 
     @staticmethod
     def from_files(*paths: str | os.PathLike[str]) -> Tokenizer:
@@ -131,7 +156,9 @@ class Tokenizer(Shown):
         >>> Tokenizer.from_files(assets() / "vocab.bpe") == Tokenizer.gpt2()
         True
         """
-        return Tokenizer(Vocabulary.read(*paths))
+        from gpt2np import tokenizer_files
+
+        return Tokenizer(tokenizer_files.read(*paths))
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Return the token ids of a text.
@@ -162,15 +189,35 @@ class Tokenizer(Shown):
             raise TokenizerError(f"a text is a str, not {type(text).__name__}{hint}")
         if not text.isascii():
             text = _without_surrogates(text)
-        find_added = self._any_added if special else self._not_special
-        if find_added is None:
-            return self._encode_plain(text)
-        plain, *rest = find_added.split(text)  # plain, added, plain, ..., added, plain
-        ids = self._encode_plain(plain)
-        for token, plain in zip(rest[::2], rest[1::2], strict=True):
-            ids.append(self._vocabulary.added[token][0])
-            ids += self._encode_plain(plain)
+        if not special and not self._any_plain:  # then no token stands in the text
+            return self._encode_plain(self._normalize(text) if self._normalize else text)
+        ids: list[int] = []
+        for token, plain, _, _ in self._parts(text, special):
+            ids += self._encode_plain(plain) if token is None else (token,)
         return ids
+
+    def spans(self, text: str, *, special: bool = False) -> list[tuple[int, int]]:
+        """Return where the tokens of `encode` stand in the text: from which character to which.
+
+        These are places in the text as it is given, also where the tokenizer changes it first. A
+        character that takes several tokens is the place of each of them.
+
+        Parameters
+        ----------
+        text, special
+            As for `encode`.
+
+        Examples
+        --------
+        >>> Tokenizer.gpt2().spans("Hello world 😀")
+        [(0, 5), (5, 11), (11, 13), (12, 13)]
+        """
+        clean, begins, stops = aligned(text, _without_surrogates)
+        spans: list[tuple[int, int]] = []
+        for token, plain, starts, ends in self._parts(clean, special, align=True):
+            places = self._places(plain) if token is None else [(0, len(starts))]
+            spans += [(starts[start], ends[end - 1]) for start, end in places]
+        return [(begins[start], stops[end - 1]) for start, end in spans]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids, with U+FFFD for bytes that are no character.
@@ -228,7 +275,7 @@ class Tokenizer(Shown):
         """
         return self.decode_bytes([id])
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write ``vocab.json`` and ``merges.txt`` as Hugging Face does.
 
         For GPT-2 they equal OpenAI's published files byte for byte. A ``tokenizer.json`` is
@@ -238,6 +285,13 @@ class Tokenizer(Shown):
         ----------
         folder : path
             Made if it is not there.
+        overwrite : bool
+            Remove another tokenizer's files that would contradict what is written.
+
+        Raises
+        ------
+        InputError
+            There are such files, without `overwrite`.
 
         Examples
         --------
@@ -247,10 +301,14 @@ class Tokenizer(Shown):
         ...     Tokenizer.from_files(folder) == Tokenizer.gpt2()
         True
         """
-        self._vocabulary.write(folder)
+        from gpt2np import tokenizer_files
+
+        tokenizer_files.write(self._vocabulary, folder, overwrite=overwrite)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self._vocabulary == other._vocabulary
+        if not isinstance(other, Tokenizer):
+            return False
+        return self._vocabulary._replace(named=()) == other._vocabulary._replace(named=())
 
     def __hash__(self) -> int:
         return hash(self._vocabulary.merges)
@@ -267,19 +325,86 @@ class Tokenizer(Shown):
         tokens = [""] * self.n_vocab
         for token, id in self._vocabulary.ids.items():
             tokens[id] = token
-        for text, (id, _) in self._vocabulary.added.items():
-            tokens[id] = written(text.encode())
+        if _foreign(
+            "".join(self._vocabulary.ids)
+        ):  # tokens that no text gives stand for themselves
+            tokens = [written(token.encode()) if _foreign(token) else token for token in tokens]
+        for text, added in self._vocabulary.added.items():
+            shown = self._normalize(text) if self._normalize and added.normalized else text
+            tokens[added.id] = written(shown.encode())
         return tokens
+
+    def _parts(
+        self, text: str, special: bool, *, align: bool = False
+    ) -> Iterator[tuple[int | None, str, Sequence[int], Sequence[int]]]:
+        """Part a text into added tokens, by their ids, and plain text between them, normalized.
+
+        With `align` each comes with the places in the text where its characters start and end.
+        """
+        starts, ends = range(len(text)), range(1, len(text) + 1)
+        for token, first, last in self._added_as_written.find(text, special):
+            plain = text[first:last]
+            begins: Sequence[int] = starts[first:last]
+            stops: Sequence[int] = ends[first:last]
+            if token is not None:
+                yield token, plain, begins, stops
+                continue
+            if self._normalize and align:
+                plain, *places = aligned(plain, self._normalize)
+                begins, stops = ([first + place for place in places[i]] for i in (0, 1))
+            elif self._normalize:
+                plain = self._normalize(plain)
+            for inner, start, end in self._added_normalized.find(plain, special):
+                yield inner, plain[start:end], begins[start:end], stops[start:end]
 
     def _encode_plain(self, text: str) -> list[int]:
         """Encode text between added tokens."""
-        if not text:
-            return []
-        if self._vocabulary.add_prefix_space and not text.startswith(" "):
-            text = " " + text
-        if not self._vocabulary.cut:
-            return list(self._encode_piece(text))
-        return list(chain.from_iterable(map(self._chunk_ids.__getitem__, _chunks(text))))
+        pieces = [self._spaced(text[start:end]) for start, end in self._cut(text)]
+        chunks = map(_chunks, pieces) if self._vocabulary.cut else (pieces,)
+        return list(
+            chain.from_iterable(map(self._chunk_ids.__getitem__, chain.from_iterable(chunks)))
+        )
+
+    def _cut(self, text: str) -> list[tuple[int, int]]:
+        """Give the parts of plain text into which the rules of the tokenizer's own cut it."""
+        spans = [(0, len(text))] if text else []
+        for find, parts in self._splits:
+            spans = [
+                (start + first, start + last)
+                for start, end in spans
+                for first, last in parts(text[start:end], find(text[start:end]))
+            ]
+        return spans
+
+    def _spaced(self, text: str) -> str:
+        spaced = not self._vocabulary.add_prefix_space or text.startswith(" ")
+        return text if spaced else " " + text
+
+    def _places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Give where the tokens of plain text stand in it."""
+        for start, end in self._cut(text):
+            spaced = self._spaced(text[start:end])
+            first = end - len(spaced)  # a space that is put before has no place
+            of_byte = [
+                max(start, first + i) for i, char in enumerate(spaced) for _ in char.encode()
+            ]
+            at = 0
+            for chunk in _chunks(spaced) if self._vocabulary.cut else (spaced,):
+                for piece in self._chunk_ids.cut(chunk):
+                    for here in self._byte_places(piece):
+                        yield of_byte[at + here[0]], of_byte[at + here[-1]] + 1
+                    at += len(piece.encode())
+
+    def _byte_places(self, piece: str) -> Iterator[Sequence[int]]:
+        """Give which bytes of a piece each of its tokens stands for."""
+        lacking, unknown = self._lacking, self._vocabulary.unknown
+        kept = [i for i, char in enumerate(written(piece.encode())) if lacking.get(char, char)]
+        at = 0
+        for id in self._encode_piece(piece):
+            token = self._tokens[id]
+            n_bytes = 1 if token == unknown else len(token)
+            yield kept[at : at + n_bytes]
+            at += n_bytes
 
     def _encode_piece(self, piece: str) -> tuple[int, ...]:
         word, ids = written(piece.encode()), self._vocabulary.ids
@@ -302,11 +427,12 @@ class Tokenizer(Shown):
 class _ChunkIds(dict[str, tuple[int, ...]]):
     """The ids of the chunks seen so far; those of a new one are worked out at its look-up."""
 
-    def __init__(self, encode_piece: Callable[[str], tuple[int, ...]]) -> None:
+    def __init__(self, encode_piece: Callable[[str], tuple[int, ...]], cut: bool) -> None:
         self._encode_piece = encode_piece
+        self.cut = _pieces if cut else _uncut
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        pieces = _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
+        pieces = self.cut(chunk)
         if len(pieces) == 1:  # which by itself is one piece again
             ids = self._encode_piece(chunk)
         else:
@@ -375,6 +501,39 @@ def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
     return list(filter(None, symbols))
 
 
+def _pieces(chunk: str) -> list[str]:
+    return _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
+
+
+def _uncut(text: str) -> list[str]:
+    return [text]
+
+
+@cache
+def _white_space() -> str:
+    return "".join(filter(re.compile(f"[{SPACE}]").match, map(chr, range(0x3001))))
+
+
+@cache
+def _is_word_character() -> Callable[[str], object]:
+    import regex
+
+    return regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]").match
+
+
+def _is_word(char: str) -> bool:
+    """Whether a character, or none, is part of a word, as tokenizers has it."""
+    return bool(char) and bool(_is_word_character()(char))
+
+
+def _finder(pattern: str) -> Callable[[str], Iterator[tuple[int, int]]]:
+    """Give what finds a pattern in a text."""
+    import regex
+
+    find = regex.compile(pattern).finditer
+    return lambda text: (match.span() for match in find(text))
+
+
 @cache
 def _unicode_pieces() -> Callable[[str], list[str]]:
     import regex
@@ -391,7 +550,47 @@ def _without_surrogates(text: str) -> str:
     return text
 
 
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds any of the texts, the longest of those at one place."""
-    longest_first = sorted(texts, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None
+class _AddedTokens:
+    """Finds added tokens in a text, from left to right, at each place the longest."""
+
+    def __init__(self, tokens: Mapping[str, Added]) -> None:
+        self._tokens = tokens
+        lengths: dict[str, set[int]] = {}  # by the first character
+        for text in tokens:
+            lengths.setdefault(text[0], set()).add(len(text))
+        self._lengths = {first: sorted(each, reverse=True) for first, each in lengths.items()}
+        self._first = re.compile(f"[{''.join(map(re.escape, lengths))}]" if lengths else r"(?!)")
+
+    def find(self, text: str, special: bool) -> Iterator[tuple[int | None, int, int]]:
+        """Part a text: the id of an added token, or None, and where it starts and ends."""
+        done = 0
+        for first, last, token in self._matches(text):
+            if token.special and not special:
+                continue
+            around = text[max(first - 1, 0) : first], text[last : last + 1]
+            if token.single_word and any(map(_is_word, around)):
+                continue
+            start, end = first, last
+            if token.lstrip:
+                start = done + len(text[done:first].rstrip(_white_space()))
+            if token.rstrip and (after := _spaces(text, last)):
+                end = after.end()
+            if done < start:
+                yield None, done, start
+            yield token.id, start, end
+            done = end
+        if done < len(text):
+            yield None, done, len(text)
+
+    def _matches(self, text: str) -> Iterator[tuple[int, int, Added]]:
+        done = 0
+        for match in self._first.finditer(text):
+            start = match.start()
+            if start < done:
+                continue
+            for length in self._lengths[text[start]]:
+                token = self._tokens.get(text[start : start + length])
+                if token is not None and start + length <= len(text):
+                    done = start + length
+                    yield start, done, token
+                    break

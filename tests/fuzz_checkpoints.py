@@ -529,6 +529,11 @@ def make_npz(rng):
     elif kind < 0.6:
         members[rng.choice(["config.json", "../x.npy", "x" * 300, "\n.npy"])] = b"{}"
         data = npz_bytes(members, compress)
+    elif kind < 0.7:
+        text_of_it = json.dumps(spoil_json({"n_layer": 2, "eos_token_id": [1]}, rng)).encode()
+        key = rng.choice(["config.json", "tokenizer.json"])
+        members[f"{key}.npy"] = npy_bytes(np.frombuffer(spoil(text_of_it, rng, (0, 1)), np.uint8))
+        data = npz_bytes(members, compress)
     else:
         data = npz_bytes(members, compress)
         at = data.index(b"PK\1\2")

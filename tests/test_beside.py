@@ -145,8 +145,8 @@ def test_save_keeps_what_it_does_not_own(tmp_path):
         ("config.json", {"eos_token_id": 7.0}, "eos_token_id is 7.0"),
         ("config.json", {"bos_token_id": True}, "bos_token_id is True"),
         ("generation_config.json", {"eos_token_id": [1, None]}, "eos_token_id is [1, None]"),
-        ("generation_config.json", [], "does not hold a JSON object"),
-        ("generation_config.json", None, "is not JSON"),
+        ("generation_config.json", [], "is not a JSON object"),
+        ("generation_config.json", None, "is not valid JSON"),
     ],
     ids=str,
 )

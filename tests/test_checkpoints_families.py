@@ -129,6 +129,15 @@ def test_a_lens_with_folded_norms_is_refused_with_what_to_do(tmp_path):
             open_checkpoint(tmp_path / "x")
 
 
+def test_the_courses_classifier_is_refused_as_what_it_is(tmp_path):
+    """Chapter 6 puts a head of two classes in the place of the language model's."""
+    state = from_scratch(random_params(UNTIED))
+    state |= {"out_head.weight": np.ones((2, 12), np.float32), "out_head.bias": np.ones(2)}
+    safetensors.save(tmp_path / "x", state)
+    with pytest.raises(CheckpointError, match="a classifier into 2 classes, not a language model"):
+        open_checkpoint(tmp_path / "x")
+
+
 def test_a_name_that_is_there_twice(tmp_path):
     state = from_scratch(random_params(UNTIED))
     state["trf_blocks.0.norm1.weight"] = state["trf_blocks.0.norm1.scale"]

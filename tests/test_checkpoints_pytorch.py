@@ -164,6 +164,8 @@ def test_reads_a_checkpoint_of_nanogpt(tmp_path, zipped):
     }
     save(checkpoint, tmp_path / "ckpt.pt", zipped)
     read = open_checkpoint(tmp_path)
+    optimizer = read.metadata.pop("optimizer")
+    assert "state" not in optimizer  # which has tensors
     assert read.metadata == {
         "model_args": model_args,
         "iter_num": 2000,
@@ -295,13 +297,13 @@ def test_the_hand_made_files_are_good(tmp_path):
         (name("torch", "FloatStorage") + b")R", "it calls what is no function"),
         (STATE + b"\x82\1", "it has the opcode EXT1, which no checkpoint needs"),
         (b"]", "holds a list, not the dictionary of a model's tensors"),
-        (b"}", "holds no tensors at its top nor in model, state_dict, model_state_dict"),
+        (b"}", "holds no tensors at its top, nor under"),
         (dict_of({"w": tensor(storage("1"))}), "storage '1' is missing"),
         (dict_of({"w": tensor(storage("0", size=7))}), "'0' should hold 7 numbers of float32 but"),
         (dict_of({"w": tensor(storage("0", "HalfStorage"))}), "should hold 6 numbers of float16"),
         (
             dict_of({"w": tensor(storage("0", "ComplexFloatStorage"))}),
-            "tensor 'w' is of the kind 'torch.Complex",
+            "has a tensor 'w' of the kind 'torch.Complex",
         ),
         (dict_of({"w": tensor(storage("0"), offset=1)}), "'0' reaches beyond its 6 numbers"),
         (dict_of({"w": tensor(storage("0"), shape=(1 << 20, 1), strides=(0, 0))}), "beyond its 6"),

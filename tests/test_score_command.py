@@ -242,7 +242,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_every_word_in_every_format(run, tmp_path, files, model, correction):
-    options = ["--words"] if correction else ["--words", "--no-correction"]
+    options = ["--words"] if correction else ["--words", "--boundary", "none"]
     for name in ("o.jsonl", "o.csv"):
         assert run(files[1], *options, "-o", tmp_path / name)[0] == 0
     _, table, _ = run(files[1], *options)
@@ -254,7 +254,7 @@ def test_every_word_in_every_format(run, tmp_path, files, model, correction):
         (line, w.text, w.start, w.end) for line, many in enumerate(words, 1) for w in many
     ]
     for r, many in zip(records(tmp_path / "o.jsonl"), words, strict=True):
-        assert r["unit"] == ("word" if correction else "word, plain")
+        assert (r["unit"], r["boundary"]) == ("word", "whitespace" if correction else "none")
         assert r["word"] == [w.text for w in many]
         assert r["surprisal"] == pytest.approx([w.surprisal for w in many], **TOLERANCE)
     assert [float(r["surprisal"]) for r in rows] == pytest.approx(
@@ -676,7 +676,7 @@ def test_colours_go_by_surprisal(monkeypatch, model):
     s = scoring.score(model, "a b c d", bos=False)
     s.logprobs[1:] = np.array([3.9, 7.9, 8.1]) * -math.log(2)
     table = command._table(
-        command.Document("f", 3, "a b c d"), s, "token", heading=True, terminal=True
+        command.Document("f", 3, "a b c d"), s, {"unit": "token"}, heading=True, terminal=True
     )
     first, _, unknown, *rest = table.splitlines()
     assert first == "==== f, line 3 ===="
@@ -686,7 +686,7 @@ def test_colours_go_by_surprisal(monkeypatch, model):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             assert "\033" not in command._table(
-                command.Document(None, None, ""), s, "token", heading=False, terminal=True
+                command.Document(None, None, ""), s, {"unit": "token"}, heading=False, terminal=True
             )
 
 

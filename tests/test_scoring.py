@@ -15,7 +15,7 @@ import gpt2np
 from gpt2np import InputError, Model, Tokenizer, TokenizerError, predictions, ragged
 from gpt2np.config import Config
 from gpt2np.scoring import perplexity, score
-from gpt2np.vocabulary import END_OF_TEXT, Vocabulary
+from gpt2np.vocabulary import END_OF_TEXT, Added, Vocabulary
 
 GPT2 = Tokenizer.gpt2()
 EOT = GPT2.eot
@@ -24,7 +24,7 @@ SMALL = Tokenizer(
     Vocabulary(
         {char: i for i, char in enumerate([*"abcdefg\u0120", "\u0120a", "\u0120b"])},
         (),
-        {END_OF_TEXT: (10, True)},
+        {END_OF_TEXT: Added(10)},
     )
 )
 TEXT = (
@@ -445,7 +445,7 @@ def test_whitespace_cut_into_tokens_moves_nothing(model):
 
 
 def test_a_token_over_two_words_counts_for_the_first():
-    vocabulary = Vocabulary({"a": 0, "b": 1, "a\u0120b": 2}, (), {END_OF_TEXT: (3, True)})
+    vocabulary = Vocabulary({"a": 0, "b": 1, "a\u0120b": 2}, (), {END_OF_TEXT: Added(3)})
     s = score(made(tokenizer=Tokenizer(vocabulary)), [2, 1])
     assert (s.text, s.offsets) == ("a bb", [(0, 3), (3, 4)])
     words = [(word.text, word.surprisal) for word in s.words(boundary=None)]
@@ -469,7 +469,7 @@ def toy():
         n_ctx=16,
         n_embd=8,
         seed=5,
-        tokenizer=Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: (4, True)})),
+        tokenizer=Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: Added(4)})),
     )
 
 
@@ -683,7 +683,7 @@ def test_without_an_end_of_text(small):
         score(Model(small.params), "ab")
     with pytest.raises(InputError, match="give bos=False"):
         score(Model(small.params), [1, 2])
-    beyond = Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: (4, True)}))
+    beyond = Tokenizer(Vocabulary(TOY, (), {END_OF_TEXT: Added(4)}))
     cut = Model(random_params(Config(vocab_size=4, n_ctx=4, n_embd=4, n_head=1, n_layer=1)), beyond)
     with pytest.raises(InputError, match="give bos=False"):
         score(cut, "ab")

@@ -48,6 +48,8 @@ NOT_WEIGHTS = {
     "scheduler.pt",
     "scaler.pt",
     "rng_state.pth",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
 }
 
 # These are looked for last, only to say why they are not read.

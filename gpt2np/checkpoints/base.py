@@ -118,12 +118,18 @@ def sealed(array: Array) -> Array:
     return array
 
 
+def mapping(array: Array) -> mmap.mmap | None:
+    """The file's mapping that an array is a view of, if it is of one."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        part = part.base
+    return part if isinstance(part, mmap.mmap) else None
+
+
 def release(array: Array) -> None:
     """Give back the memory that a file's array was mapped to; it can still be read again."""
-    mapped: Any = array
-    while isinstance(mapped, np.ndarray):
-        mapped = mapped.base
-    if not isinstance(mapped, mmap.mmap) or not hasattr(mapped, "madvise"):
+    mapped = mapping(array)
+    if mapped is None or not hasattr(mapped, "madvise"):
         return
     begin, end = np.lib.array_utils.byte_bounds(array)
     origin = np.frombuffer(mapped, np.uint8).ctypes.data

@@ -153,6 +153,12 @@ def _finish_flax(arrays: Arrays) -> dict[str, Any]:
 
 
 def _finish_scratch(arrays: Arrays) -> dict[str, Any]:
+    head, wte = arrays.get("lm_head.weight"), arrays.get("wte.weight")
+    if head is not None and wte is not None and head.shape[:1] != wte.shape[:1]:
+        raise CheckpointError(
+            f"this is a classifier into {len(head) if head.ndim else 0} classes, not a language "
+            "model: its output is not as wide as the vocabulary"
+        )
     _join_queries(arrays, axis=0)
     for i in _blocks(arrays):  # qkv_bias=False
         joined = arrays.get(f"h.{i}.attn.c_attn.weight")

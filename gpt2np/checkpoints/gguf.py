@@ -282,7 +282,7 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
     cutter = fields.get("tokenizer.ggml.pre")
     byte_level = {
         "type": "ByteLevel" if cutter in CUTTERS else str(cutter),
-        "add_prefix_space": fields.get("tokenizer.ggml.add_space_prefix") is True,
+        "add_prefix_space": False,  # what the header says of that is for SentencePiece
         "use_regex": True,
     }
     model = fields.get("tokenizer.ggml.model")
@@ -294,12 +294,26 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any] | None:
         ],
         "normalizer": None,
         "pre_tokenizer": byte_level,
+        "post_processor": _processor(fields, tokens),
         "decoder": {"type": "ByteLevel"},
         "model": {
             "type": "BPE" if model == "gpt2" else str(model),
             "vocab": {token: id for id, token in enumerate(tokens) if kinds[id] != UNUSED},
             "merges": merges if isinstance(merges, list) else [],
         },
+    }
+
+
+def _processor(fields: dict[str, Any], tokens: list[str]) -> dict[str, Any] | None:
+    """What puts the first token before each text, if the header asks for it."""
+    bos = fields.get("tokenizer.ggml.bos_token_id")
+    asked = fields.get("tokenizer.ggml.add_bos_token") is True
+    if not asked or type(bos) is not int or bos >= len(tokens):
+        return None
+    return {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": tokens[bos]}}, {"Sequence": {"id": "A"}}],
+        "special_tokens": {tokens[bos]: {"ids": [bos]}},
     }
 
 

@@ -98,7 +98,9 @@ def _parse(header: str, where: str) -> tuple[str, str, list[int]]:
 
 def files_in(folder: Path) -> list[Path]:
     """The .npy files of a folder; else those of its `model`, as OpenAI's names make paths."""
-    for found in (folder.glob("*.npy"), (folder / "model").rglob("*.npy")):
+    inside = folder / "model"
+    openai = inside.rglob("*.npy") if (inside / "wte.npy").is_file() else ()
+    for found in (folder.glob("*.npy"), openai):
         files = sorted(islice((file for file in found if file.is_file()), MAX_FILES + 1))
         if len(files) > MAX_FILES:
             raise CheckpointError(f"{folder} holds more than {MAX_FILES} arrays: no GPT-2 does")

@@ -24,6 +24,7 @@ from gpt2np.files import replacing
 
 # What gpt2np's own files hold beside the tensors, as the bytes of a file of this name.
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+MAX_JSON = 8_000_000  # bytes; the tokenizer of GPT-2 takes 1,400,000
 
 ALIGNMENT = 64  # of the numbers, so that they can be mapped in place
 _PADDING = 0xD935  # an extra field of this kind says nothing: Android's zipalign writes it
@@ -58,12 +59,21 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
         if name == member:
             raise CheckpointError(f"{where} is not a .npy array, so this is no .npz of NumPy")
         tensors[name], dtypes[name] = npy.read_array(_bytes(data, entry, where, verify), where)
-    config, tokenizer = (
-        parse_json(tensors.pop(name).tobytes(), f"{name} in {path}") if name in tensors else None
-        for name in (CONFIG, TOKENIZER)
-    )
+    config, tokenizer = (_json(tensors, name, path) for name in (CONFIG, TOKENIZER))
     dtypes = {name: dtypes[name] for name in tensors}
     return Checkpoint("npz", (path,), tensors, dtypes, {}, config or {}, tokenizer)
+
+
+def _json(tensors: dict[str, Array], name: str, path: Path) -> dict[str, Any] | None:
+    """Take out what is not a tensor but the bytes of a file, and read it."""
+    if name not in tensors:
+        return None
+    array = tensors.pop(name)
+    if array.nbytes > MAX_JSON:
+        raise CheckpointError(
+            f"{path}: {name} of {array.nbytes} bytes; at most {MAX_JSON} are read"
+        )
+    return parse_json(array.tobytes(), f"{name} in {path}")
 
 
 def _bytes(data: Bytes, entry: Entry, where: str, verify: bool) -> Bytes:

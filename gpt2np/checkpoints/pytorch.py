@@ -9,7 +9,9 @@ https://github.com/pytorch/pytorch/blob/main/torch/serialization.py
 
 import math
 import pickle
+import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,27 @@ MAGIC_BYTES = MAGIC.to_bytes(10, "little")
 PROTOCOL = 1001
 
 # Where the weights stand if not at the top: nanoGPT says "model", Lightning "state_dict".
-NESTED = ("model", "state_dict", "model_state_dict")
+NESTED = (
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "module",
+    "model_state",
+    "net",
+    "weights",
+    "params",
+    "state",
+)
 
-# An entry of the metadata holds at most so many values, nested so deep.
-MAX_PLAIN, MAX_DEPTH = 10_000, 20
+# What GPT-2's tensors are called, by Hugging Face and those who follow OpenAI, and by others.
+GPT2 = re.compile(
+    r"(?:^|\.)(?:wte\.weight$|h\.0\.|lm_head\.|tok_emb\.weight$|embed\.W_E$|trf_blocks\.0\.)"
+)
+
+# So many dictionaries are looked through, and so many entries of the metadata; each of those has at
+# most so many values, nested so deep.
+MAX_PLACES, MAX_PLAIN, MAX_DEPTH = 1_000, 10_000, 20
+NOT_PLAIN: Any = object()
 
 # Tied weights share a storage, but a few bytes must not unfold to gigabytes.
 MAX_SHARING = 4
@@ -70,30 +89,19 @@ def recognises(data: Bytes) -> bool:
 def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     """Read one file.
 
-    The tensors are those of the first dictionary of NESTED that has any, else those at the top.
-    The metadata is what else stands at the top and consists of plain values (or is a tensor of
-    one number); other things, such as the optimizer's state, are left out.
+    The tensors are those of the only dictionary in it that is a GPT-2's by its names, else of the
+    first of NESTED that has any, else those at the top. The metadata is what else stands at the top
+    and is plain (or a tensor of one number); the optimizer's state, for one, is left out.
     """
     read_format = _read_zip if data[:4].tobytes() == ZIP else _read_legacy
     top, spans = read_format(path, data, verify)
-    if type(top) is not dict:
-        what = f"an object of {quote(top.name)}" if isinstance(top, Inert) else quote(top)
-        raise CheckpointError(
-            f"{path} holds {what}, not the dictionary of a model's tensors: "
-            "load it in torch and save model.state_dict()"
-        )
-    nested = next((key for key in NESTED if _tensors(top.get(key))), None)
-    contents = top if nested is None else top[nested]
-    tensors = _tensors(contents)
-    for key, value in contents.items():
-        if isinstance(value, Inert) and value.name.startswith("torch."):
-            raise CheckpointError(
-                f"{path}: tensor {quote(key)} is of the kind {quote(value.name)}, which is not read"
-            )
-    if not tensors:
-        raise CheckpointError(f"{path} holds no tensors at its top nor in {', '.join(NESTED)}")
-    rest = {key: value for key, value in top.items() if key != nested and isinstance(key, str)}
-    numbers = {key: tensor for key, tensor in _tensors(rest).items() if nested and not tensor.shape}
+    try:
+        where = _find_weights(top)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} {error}") from None
+    tensors = _tensors(_at(top, where))
+    rest = {k: v for k, v in _entries(top).items() if isinstance(k, str) and k not in where[:1]}
+    numbers = {key: tensor for key, tensor in _tensors(rest).items() if where and not tensor.shape}
     arrays = _arrays(path, data, spans, [*tensors.values(), *numbers.values()])
     values = dict(zip(numbers, (array.item() for array in arrays[len(tensors) :]), strict=True))
     return Checkpoint(
@@ -101,29 +109,99 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
         (path,),
         dict(zip(tensors, arrays, strict=False)),
         {name: tensor.storage.dtype for name, tensor in tensors.items()},
-        {key: value for key, value in rest.items() if _is_plain(value)} | values,
+        _metadata(rest) | values,
     )
 
 
+def _entries(value: Any) -> dict[Any, Any]:
+    """The items of a dictionary, or of what stands for some kind of dictionary."""
+    if isinstance(value, Inert):
+        return value.values()
+    return value if type(value) is dict else {}
+
+
 def _tensors(value: Any) -> dict[str, Tensor]:
-    items = value.items() if type(value) is dict else ()
+    items = _entries(value).items()
     return {key: t for key, t in items if isinstance(key, str) and isinstance(t, Tensor)}
 
 
-def _is_plain(value: Any) -> bool:
-    """Numbers, text, and lists and dictionaries of them: few and not deep, however shared."""
-    rest, seen = [(value, 0)], 0
-    while rest:
-        value, depth = rest.pop()
-        if type(value) in (list, tuple, dict):
-            items = value.values() if type(value) is dict else value
-            seen += len(items)
-            if seen > MAX_PLAIN or depth > MAX_DEPTH:
-                return False
-            rest.extend((item, depth + 1) for item in items)
-        elif not isinstance(value, str | int | float | None):
-            return False
-    return True
+def _at(top: Any, where: tuple[str, ...]) -> Any:
+    for key in where:
+        top = _entries(top)[key]
+    return top
+
+
+def _find_weights(top: Any) -> tuple[str, ...]:
+    """The keys that lead to the model's tensors: none if they stand at the top."""
+    places = dict(_places(top))
+    fits: dict[tuple[str, ...], dict[str, Tensor]] = {}
+    for where, tensors in places.items():
+        if any(GPT2.search(name) for name in tensors) and tensors not in fits.values():
+            fits[where] = tensors
+    if len(fits) > 1:
+        named = [" > ".join(map(quote, where)) or "its top" for where in fits]
+        raise CheckpointError(
+            f"holds {len(fits)} models, {', '.join(named[:-1])} and {named[-1]}: "
+            "save the one to use by itself"
+        )
+    usual = [()] if () in places and not fits else []
+    found = next(iter([*fits, *((k,) for k in NESTED if (k,) in places), *usual]), None)
+    contents = top if found is None else _at(top, found)
+    for key, value in _entries(contents).items():
+        if isinstance(value, Inert) and value.name.startswith("torch."):
+            raise CheckpointError(
+                f"has a tensor {quote(key)} of the kind {quote(value.name)}, which is not read"
+            )
+    if found is None:
+        what = "no tensors at its top, nor under a name in it"
+        if type(top) is not dict:
+            what = f"an object of {quote(top.name)}" if isinstance(top, Inert) else quote(top)
+            what += ", not the dictionary of a model's tensors"
+        raise CheckpointError(f"holds {what}: load it in torch and save model.state_dict()")
+    return found
+
+
+def _places(top: Any) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
+    """The dictionaries that have tensors, by the keys that lead to them: few and not deep."""
+    places: list[tuple[tuple[str, ...], Any]] = [((), top)]
+    for where, value in places:
+        tensors = _tensors(value)
+        if tensors:
+            yield where, tensors
+        for key, item in _entries(value).items():
+            nest = isinstance(key, str) and len(where) < 3 and _entries(item)
+            if nest and len(places) < MAX_PLACES:
+                places.append(((*where, key), item))
+
+
+def _metadata(entries: dict[str, Any]) -> dict[str, Any]:
+    """What is plain of each entry."""
+    result = {}
+    for key in list(entries)[:MAX_PLACES]:
+        value = _plain(entries[key], MAX_DEPTH, [MAX_PLAIN])
+        if value is not NOT_PLAIN:
+            result[key] = value
+    return result
+
+
+def _plain(value: Any, depth: int, left: list[int]) -> Any:
+    """The value if it is a number, text, or a list of such; of a dictionary, what is plain.
+
+    It may have `left` parts, `depth` deep, however they are shared.
+    """
+    left[0] -= 1
+    if left[0] < 0 or depth < 0:
+        return NOT_PLAIN
+    if type(value) in (list, tuple):
+        items = [_plain(item, depth - 1, left) for item in value[: left[0] + 1]]
+        return NOT_PLAIN if any(item is NOT_PLAIN for item in items) else type(value)(items)
+    if type(value) is dict or isinstance(value, Inert):
+        pairs = {k: _plain(v, depth - 1, left) for k, v in _entries(value).items() if left[0] >= 0}
+        pairs = {key: item for key, item in pairs.items() if item is not NOT_PLAIN}
+        return pairs if pairs and left[0] >= 0 else NOT_PLAIN
+    if isinstance(value, int) and value.bit_length() > 256:
+        return NOT_PLAIN
+    return value if isinstance(value, str | int | float | None) else NOT_PLAIN
 
 
 def _arrays(path: Path, data: Bytes, spans: Spans, tensors: list[Tensor]) -> list[Array]:

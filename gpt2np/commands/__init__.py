@@ -29,6 +29,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "Hugging Face hub), a folder or a file with weights; the embedded tiny-shakespeare "
         "unless given",
     )
+    add_tokenizer(parser)
     parser.add_argument(
         "--dtype",
         choices=("float32", "float64"),
@@ -37,9 +38,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says which tokenizer to use."""
+    parser.add_argument(
+        "--tokenizer",
+        metavar="SOURCE",
+        help="another tokenizer than the model's own: its file or folder, or a model that has it",
+    )
+
+
 def load_model(args: argparse.Namespace) -> Model:
     """Load the model that the options name, and name it on standard error."""
-    model = load(args.model, dtype=args.dtype)
+    model = load(args.model, dtype=args.dtype, tokenizer=args.tokenizer)
     millions = model.params.n_params / 1e6
     source = escaped(str(model.source), None)
     say(f"gpt2np: {source} ({millions:.1f}M parameters, {args.dtype})")
@@ -75,7 +85,7 @@ def check_output(
     for name, value in vars(args).items():
         if name in _READ:
             read += value if isinstance(value, list) else [value] if value else []
-        elif name in _MODELS:
+        elif name in _MODELS or (name == "tokenizer" and value is not None):
             read += _files_of(value)
     files.check_output(path, how, read=read, own=own, force=args.force)
 

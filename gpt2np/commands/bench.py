@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     if not 0 < args.seconds <= 3600:
         raise InputError(f"--seconds is {args.seconds}: give more than 0, at most 3600")
     with _source(args.shape, args.model) as source:
-        model = load(source, dtype=args.dtype)
+        model = load(source, dtype=args.dtype, tokenizer=args.tokenizer)
         found = bench(model, seconds=args.seconds, progress=True)
         # Windows removes no file that is mapped.
         del model

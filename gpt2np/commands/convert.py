@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpt2np.commands import add_force, check_output, load_model
+from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         help="where to write config.json, model.safetensors and the vocabulary; or a file that "
-        "ends in .gguf (for llama.cpp) or .npz (for NumPy)",
+        "ends in .gguf (for llama.cpp), .npz (for NumPy) or .bin (for llm.c, with its tokenizer "
+        "beside it)",
     )
     parser.add_argument(
         "--dtype",
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="what to round the weights to (float32)",
     )
+    add_tokenizer(parser)
     add_force(parser)
 
 

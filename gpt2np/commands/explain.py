@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
-from gpt2np.commands import add_force, check_output, text
+from gpt2np.commands import add_force, add_tokenizer, check_output, text
 from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
-from gpt2np.schema import canonical_name
 
 _PAGE = re.compile(rb'<!doctype html>[^\0]*<meta name="generator" content="gpt2np ')
 
@@ -36,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "which no weights are needed; or a checkpoint, whose tensors are "
         "counted (gpt2). For --html, the model to run (the embedded one)",
     )
+    add_tokenizer(parser)
     parser.add_argument("-B", type=int, default=1, metavar="B", help="sequences (1)")
     parser.add_argument("-T", type=int, metavar="T", help="new positions (the whole context)")
     parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
@@ -99,7 +99,7 @@ def _write_page(args: argparse.Namespace) -> None:
             "leave out COMPONENT, -B, -T, -S and --latex"
         )
     check_output(args, args.html, "--html FILE", _PAGE)
-    model = load(args.model)
+    model = load(args.model, tokenizer=args.tokenizer)
     text = explorer.TEXT if args.text is None else args.text
     explorer.write_page(args.html, model, text, vectors=args.vectors)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
@@ -153,7 +153,7 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
 def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     """Count what the file holds, tensor by tensor, and hold the table against it."""
     tensors, dropped = opened.checkpoint.tensors, opened.fitted.dropped
-    others = [raw for raw in tensors if raw in dropped or canonical_name(raw) in dropped]
+    others = [raw for raw in tensors if raw in dropped]
     counted = sum(array.size for raw, array in tensors.items() if raw not in others)
     more = counted - account.n_params
     remark = ""

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from gpt2np.anatomy import ledger
+from gpt2np.commands import add_tokenizer
 from gpt2np.errors import escaped
 from gpt2np.loading import Opened, inspect
 
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="a name, a folder or a file with weights; the embedded model unless given",
     )
+    add_tokenizer(parser)
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -31,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Open the checkpoint and describe it."""
-    facts = describe(inspect(args.source, verify=args.verify), tensors=args.tensors)
+    facts = describe(
+        inspect(args.source, tokenizer=args.tokenizer, verify=args.verify), tensors=args.tensors
+    )
     if args.json:
         print(json.dumps(facts))
         return
@@ -61,10 +65,13 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
         "stored as": ", ".join(f"{count} tensors of {dtype}" for dtype, count in stored.items()),
         "parameters": f"{params.n_params:,} counted in {len(params)} tensors",
         "formula": f"{account.formula} = {account.formula_value:,}",
-        "tokenizer": "none" if tokenizer is None else f"{tokenizer.n_vocab:,} tokens",
+        "tokenizer": f"none: {opened.why_no_tokenizer}"
+        if tokenizer is None
+        else f"{tokenizer.n_vocab:,} tokens",
         "begins with": str(opened.beside.boundary("bos_token_id", tokenizer, config.vocab_size)),
         "ends with": str(opened.beside.boundary("eos_token_id", tokenizer, config.vocab_size)),
         "dropped": fitted.dropped,
+        **({"notes": "; ".join(fitted.notes)} if fitted.notes else {}),
         "renamed": f"{len(fitted.renamed)} of {len(checkpoint.tensors)} tensors"
         + "".join(f", such as {raw} to {name}" for raw, name in [*fitted.renamed.items()][:1]),
     }

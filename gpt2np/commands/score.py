@@ -12,13 +12,14 @@ import re
 import shutil
 import sys
 import unicodedata
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
+
+import numpy as np
 
 from gpt2np import scoring
 from gpt2np.commands import (
@@ -26,10 +27,17 @@ from gpt2np.commands import (
     add_model_options,
     check_output,
     load_model,
-    read_text,
     tell_of_special_tokens,
-    text,
 )
+from gpt2np.commands.documents import (
+    DELIMITERS,
+    Document,
+    WordRows,
+    add_input_options,
+    documents,
+    word_rows,
+)
+from gpt2np.commands.workers import on_workers
 from gpt2np.errors import InputError
 from gpt2np.files import lock_holder, replacing, try_lock
 from gpt2np.loading import Model
@@ -43,37 +51,23 @@ _OWN = {  # how an output begins
     "tsv":   re.compile(rb'"file"\t"line"\t"index"\t'),
     "jsonl": re.compile(rb""),  # --resume looks at every line
 }  # fmt: skip
+_OWN_WORD_ROWS = re.compile(rb'[^\n]*"surprisal"[,\t]"entropy"[,\t]"n_tokens"[,\t]"shared"')
 _THERE = "{} is there already: go on with it by --resume, or remove it"
 BATCH = 8_000  # characters, more or less, of the texts that are scored together
 DIGITS = 5  # after the point, of every number in a file
+PLACE = ("file", "line", "index")
 COLUMNS = {
-    "token":       ("start", "end", "id", "token", "surprisal", "rank", "entropy"),
-    "word":        ("start", "end", "word", "surprisal"),
-    "word, plain": ("start", "end", "word", "surprisal"),
+    "token": ("start", "end", "id", "token", "surprisal", "rank", "entropy"),
+    "word":  ("start", "end", "word", "surprisal", "entropy", "first", "stop", "shared"),
 }  # fmt: skip
+COUNTS = ("n_tokens", "n_words", "bits", "perplexity")
+WORD_ROW = ("surprisal", "entropy", "n_tokens", "shared")  # added to a row that has a word
 COLOURS = ((4, "32"), (8, "33"), (math.inf, "31"))  # green below 4 bits, yellow below 8, red
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument(
-        "files",
-        nargs="*",
-        default=[],
-        metavar="FILE",
-        help="a file in UTF-8 is one text, but for a line break at its end; one "
-        'named *.jsonl has a text on each line; "-" reads standard input',
-    )
-    given.add_argument("--text", type=text, metavar="TEXT", help="the text itself")
-    lines = parser.add_mutually_exclusive_group()
-    lines.add_argument("--lines", action="store_true", help="every line of a file is a text")
-    lines.add_argument(
-        "--field",
-        metavar="NAME",
-        help="every line of a file is a JSON object with the text in its field "
-        "NAME (text, for *.jsonl)",
-    )
+    add_input_options(parser)
     parser.add_argument("-o", "--output", metavar="OUT", help="write to a file")
     parser.add_argument(
         "--format",
@@ -91,10 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the probability of the boundary to the word that it ends",
     )
     parser.add_argument(
-        "--no-correction",
-        dest="correction",
-        action="store_false",
-        help="leave it to the next word, as work before 2024 does",
+        "--boundary",
+        choices=("whitespace", "space", "none"),
+        default="whitespace",
+        help="what ends a word: any white space; a space alone, as other tools have it; or leave "
+        "the boundary to the next word, as work before 2024 does",
     )
     parser.add_argument(
         "--no-bos",
@@ -119,22 +114,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="in longer texts, move on by N tokens (half the window)",
     )
+    parser.add_argument(
+        "--dask",
+        metavar="WHERE",
+        help='score on the workers of a Dask scheduler, "tcp://host:8786", or of this machine, '
+        '"local"; needs the extra gpt2np[cluster]',
+    )
     add_force(parser)
     add_model_options(parser)
-
-
-class Document(NamedTuple):
-    """A text and where it stands; ``line`` counts from 1, and is None for a whole file."""
-
-    file: str | None
-    line: int | None
-    text: str
-
-    @property
-    def origin(self) -> dict[str, Any]:
-        """What a record says of it, by which another text in its place is told."""
-        checksum = zlib.crc32(self.text.encode("utf-8", "surrogatepass"))
-        return {"file": self.file, "line": self.line, "crc32": f"{checksum:08x}"}
 
 
 @dataclass
@@ -163,78 +150,112 @@ class Total:
 def run(args: argparse.Namespace) -> None:
     """Score the texts, show each when it is done, and tell what they add up to."""
     args.format = _format(args)
-    documents = list(_documents(args))  # first, as a model may take long
+    words = word_rows(args) if args.word_column else None  # first, as a model may take long
+    texts = words.documents if words else list(documents(args))
     model = load_model(args)
     if not args.special:
-        tell_of_special_tokens(model, (document.text for document in documents))
+        tell_of_special_tokens(model, (document.text for document in texts))
+    settings = _settings(args, model)
+    total = Total()
+    if words:
+        scores = _scored(model, texts, settings, args.dask)
+        _write_word_rows(args, words, (score for _, score in scores), settings, total)
+    else:
+        _write_texts(args, model, texts, settings, total)
+    in_table = args.format == "table" and not args.output
+    window, stride = settings["window"], settings["stride"]
+    print(f"{total} (window {window}, stride {stride})", file=None if in_table else sys.stderr)
+
+
+def _settings(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     window, stride = scoring.check_windows(model, args.window, args.stride)
     settings = {
-        "model":  model.source,
-        "dtype":  args.dtype,
-        "bos":    args.bos,
+        "model":   model.source,
+        "dtype":   args.dtype,
+        "bos":     args.bos,
         "special": args.special,
-        "window": window,
-        "stride": stride,
-        "unit":   ("word" if args.correction else "word, plain") if args.words else "token",
+        "window":  window,
+        "stride":  stride,
+        "unit":    "word" if args.words or args.word_column else "token",
     }  # fmt: skip
-    total = Total()
-    header, show = _formatter(args, settings, several=len(documents) > 1)
+    if settings["unit"] == "word":
+        settings["boundary"] = args.boundary
+    return settings
+
+
+def _write_texts(
+    args: argparse.Namespace,
+    model: Model,
+    texts: Sequence[Document],
+    settings: Mapping[str, Any],
+    total: Total,
+) -> None:
+    """Write of each text what is known of its tokens or words."""
+    header, show = _formatter(args, settings, texts)
     with _output(args) as stream, ExitStack() as stack:
-        done = _resume(stream, documents, settings, total) if args.resume else 0
-        bar = stack.enter_context(_bar(len(documents), done))
+        done = _resume(stream, texts, settings, total) if args.resume else 0
+        bar = stack.enter_context(_bar(len(texts), done))
         stream.write(header)
-        for document, score in _scored(model, documents[done:], settings):
-            total.add(**_counts(score))
+        for document, score in _scored(model, texts[done:], settings, args.dask):
+            total.add(**_counts(score, settings))
             with bar.external_write_mode() if bar else nullcontext():
                 stream.write(show(document, score))
                 stream.flush()
             if bar:
                 bar.update()
-    in_table = args.format == "table" and not args.output
-    (print if in_table else say)(f"{total} (window {window}, stride {stride})")
+
+
+def _write_word_rows(
+    args: argparse.Namespace,
+    table: WordRows,
+    scores: Iterable[Score],
+    settings: Mapping[str, Any],
+    total: Total,
+) -> None:
+    """Write a table of words again, with what is known of each."""
+    _check_names(table.columns, WORD_ROW, args.files[0])
+    for places, regions, document, score in zip(
+        table.places, table.regions, table.documents, scores, strict=True
+    ):
+        if score.text != document.text:
+            raise InputError(
+                f"{document.file}, row {places[0] + 1}: the tokenizer does not spell this text "
+                "as it is, so its words have no place"
+            )
+        total.add(**_counts(score, settings))
+        for i, word in zip(places, score.words(regions=regions, **_bounded(settings)), strict=True):
+            added = (
+                _number(word.surprisal),
+                _number(word.entropy),
+                word.stop - word.first,
+                word.shared,
+            )
+            table.rows[i].update(zip(WORD_ROW, added, strict=True))
+    with _output(args) as stream:
+        if args.format == "jsonl":
+            stream.writelines(_json(row) + "\n" for row in table.rows)
+        else:
+            names = [*table.columns, *WORD_ROW]
+            rows = [names, *([row[name] for name in names] for row in table.rows)]
+            stream.write(_csv(rows, DELIMITERS[args.format]))
 
 
 def _format(args: argparse.Namespace) -> str:
     """Say which format is wanted, and refuse what cannot be done with it."""
     ending = Path(args.output).suffix.removeprefix(".").lower() if args.output else "table"
-    form: str = args.format or ending
+    form: str = args.format or ("csv" if args.word_column and not args.output else ending)
     if form not in FORMATS:
         raise InputError(f"{args.output} ends in none of .csv, .tsv and .jsonl: give --format")
     if args.resume and not (args.output and form == "jsonl"):
         raise InputError("--resume goes on with an output in jsonl: give -o OUT.jsonl")
+    if args.word_column and (form == "table" or args.resume):
+        raise InputError("--word-column writes a whole csv, tsv or jsonl: no table, no --resume")
     if args.output:
-        check_output(args, args.output, "-o OUT", _OWN[form])
+        own = _OWN_WORD_ROWS if args.word_column else _OWN[form]
+        check_output(args, args.output, "-o OUT", own)
         if form == "jsonl" and not (args.resume or args.force) and os.path.exists(args.output):
             raise InputError(_THERE.format(args.output))
     return form
-
-
-def _documents(args: argparse.Namespace) -> Iterator[Document]:
-    if args.text is not None:
-        yield Document(None, None, args.text)
-    for path in args.files:
-        content, file = read_text(path), text(path)
-        field = args.field or ("text" if path.endswith(".jsonl") and not args.lines else None)
-        if field is None and not args.lines:
-            yield Document(file, None, content.removesuffix("\n").removesuffix("\r"))
-            continue
-        # Lines as in a text file of any system: no other character ends one.
-        for number, line in enumerate(io.StringIO(content, newline=None), 1):
-            if field is None:
-                yield Document(file, number, line.removesuffix("\n"))
-            elif line.strip():
-                yield Document(file, number, _field(line, field, f"{file}, line {number}"))
-
-
-def _field(line: str, field: str, where: str) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON: {error}") from None
-    value = value.get(field) if isinstance(value, dict) else None
-    if not isinstance(value, str):
-        raise InputError(f"{where} has no text in the field {field!r}: name another with --field")
-    return value
 
 
 def _resume(
@@ -253,7 +274,7 @@ def _resume(
             total.add(record["n_tokens"], record["n_words"], record["bits"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{output}, line {number} is not an output of this command") from None
-        for name, value in {**document.origin, **settings}.items():
+        for name, value in {**document.origin, **settings, **document.carried}.items():
             if record.get(name) != value:
                 raise InputError(
                     f"{output}, line {number}: {name} is {record.get(name)!r}, now {value!r}; "
@@ -261,7 +282,7 @@ def _resume(
                 )
     torn = data[whole:]
     for document in documents[len(lines) : len(lines) + 1]:
-        beginning = _json({**document.origin, **settings})[:-1].encode()
+        beginning = _json({**document.origin, **settings, **document.carried})[:-1].encode()
         if torn.startswith(beginning) or beginning.startswith(torn):
             torn = b""
     if torn:  # nobody else's last line is dropped
@@ -271,17 +292,25 @@ def _resume(
 
 
 def _scored(
-    model: Model, documents: Iterable[Document], settings: Mapping[str, Any]
+    model: Model, texts: Iterable[Document], settings: Mapping[str, Any], dask: str | None
 ) -> Iterator[tuple[Document, Score]]:
-    """Score the texts in batches, in their order."""
-    for batch in _batches(documents):
-        texts = [document.text for document in batch]
-        scores = scoring.score(
-            model,
-            texts,
-            **{name: settings[name] for name in ("bos", "special", "window", "stride")},
+    """Score the texts in batches, in their order; on Dask's workers, if there are some."""
+    options = {name: settings[name] for name in ("bos", "special", "window", "stride")}
+    batches = list(_batches(texts))
+    of_batch = partial(_score_batch, options=options)
+    found: Iterator[list[Score]]
+    if dask is None:
+        found = (of_batch([document.text for document in batch], model) for batch in batches)
+    else:
+        found = on_workers(
+            dask, of_batch, [[document.text for document in batch] for batch in batches], model
         )
+    for batch, scores in zip(batches, found, strict=True):
         yield from zip(batch, scores, strict=True)
+
+
+def _score_batch(texts: list[str], model: Model, options: Mapping[str, Any]) -> list[Score]:
+    return scoring.score(model, texts, **options)
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -355,18 +384,27 @@ def _number(x: float) -> float | str | None:
     return None if math.isnan(x) else str(float(x))
 
 
-def _counts(score: Score) -> dict[str, Any]:
-    known = score.surprisal[score.rank > 0]
+def _bounded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what `Score.words` is to be told."""
+    return {"boundary": None if settings["boundary"] == "none" else settings["boundary"]}
+
+
+def _counts(score: Score, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Count a text; its bits are the sum of what is written of it."""
+    bits = score.surprisal[score.rank > 0]
+    if settings["unit"] == "word":
+        words = np.array([word.surprisal for word in score.words(**_bounded(settings))])
+        bits = words[~np.isnan(words)]
     return {
-        "n_tokens": len(known),
-        "n_words":  len(score.text.split()),
-        "bits":     _number(known.sum()),
+        "n_tokens": int(np.count_nonzero(score.rank)),
+        "n_words":  score.n_words,
+        "bits":     _number(bits.sum()),
     }  # fmt: skip
 
 
-def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
+def _columns(score: Score, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Give what is known of each token or word, column by column."""
-    if unit == "token":
+    if settings["unit"] == "token":
         starts, ends = zip(*score.offsets, strict=True) if score.offsets else ((), ())
         values = [
             starts,
@@ -378,50 +416,83 @@ def _columns(score: Score, unit: str) -> dict[str, list[Any]]:
             map(_number, score.entropy),
         ]
     else:
-        words = score.words(boundary="whitespace" if unit == "word" else None)
+        words = score.words(**_bounded(settings))
         values = [
             [word.start for word in words],
             [word.end for word in words],
             [word.text for word in words],
             [_number(word.surprisal) for word in words],
+            [_number(word.entropy) for word in words],
+            [word.first for word in words],
+            [word.stop for word in words],
+            [word.shared for word in words],
         ]
-    return {name: list(column) for name, column in zip(COLUMNS[unit], values, strict=True)}
+    names = COLUMNS[settings["unit"]]
+    return {name: list(column) for name, column in zip(names, values, strict=True)}
 
 
 def _formatter(
-    args: argparse.Namespace, settings: Mapping[str, Any], *, several: bool
+    args: argparse.Namespace, settings: Mapping[str, Any], texts: Sequence[Document]
 ) -> tuple[str, Callable[[Document, Score], str]]:
     """Give what stands before all texts, and the function that writes one of them."""
-    unit = settings["unit"]
+    carried = list(dict.fromkeys(name for document in texts for name in document.carried))
+    own = COLUMNS[settings["unit"]]
     if args.format == "jsonl":
+        taken = (*Document(None, None, "").origin, *settings, *COUNTS, *own)
+        _check_names(carried, taken, "the input")
         return "", partial(_json_line, settings=settings)
     if args.format == "table":
-        return "", partial(_table, unit=unit, heading=several, terminal=_is_terminal(args))
-    delimiter = {"csv": ",", "tsv": "\t"}[args.format]
-    header = _csv([("file", "line", "index", *COLUMNS[unit])], delimiter)
-    return header, partial(_rows, unit=unit, delimiter=delimiter)
+        several = len(texts) > 1
+        return "", partial(_table, settings=settings, heading=several, terminal=_is_terminal(args))
+    _check_names(carried, (*PLACE, *own), "the input")
+    header = _csv([(*PLACE, *carried, *own)], DELIMITERS[args.format])
+    return header, partial(
+        _rows, settings=settings, carried=carried, delimiter=DELIMITERS[args.format]
+    )
+
+
+def _check_names(carried: Iterable[str], own: Collection[str], where: str) -> None:
+    """Refuse a column that would be written twice."""
+    twice = next((name for name in carried if name in own), None)
+    if twice is not None:
+        raise InputError(
+            f"{where} has a column {twice!r}, and so has what is written: give it another name"
+        )
 
 
 def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) -> str:
-    counts = _counts(score)
+    counts = _counts(score, settings)
     record = {
         **document.origin,
         **settings,
+        **document.carried,
         **counts,
         "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
-        **_columns(score, settings["unit"]),
+        **_columns(score, settings),
     }
     return _json(record) + "\n"
 
 
-def _json(record: Mapping[str, Any]) -> str:
+def _json(record: Any) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _rows(document: Document, score: Score, unit: str, delimiter: str) -> str:
-    columns = _columns(score, unit)
-    rows = zip(*columns.values(), strict=True)
-    return _csv([(document.file, document.line, i, *row) for i, row in enumerate(rows)], delimiter)
+def _rows(
+    document: Document,
+    score: Score,
+    settings: Mapping[str, Any],
+    carried: Sequence[str],
+    delimiter: str,
+) -> str:
+    cells = [_cell(document.carried.get(name)) for name in carried]
+    rows = zip(*_columns(score, settings).values(), strict=True)
+    return _csv(
+        [(document.file, document.line, i, *cells, *row) for i, row in enumerate(rows)], delimiter
+    )
+
+
+def _cell(value: Any) -> Any:
+    return _json(value) if isinstance(value, list | dict) else value
 
 
 def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
@@ -432,7 +503,9 @@ def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
     return stream.getvalue()
 
 
-def _table(document: Document, score: Score, unit: str, *, heading: bool, terminal: bool) -> str:
+def _table(
+    document: Document, score: Score, settings: Mapping[str, Any], *, heading: bool, terminal: bool
+) -> str:
     """Show a text on a terminal, coloured by surprisal and cut to its width, or as plain text."""
     colour = terminal and takes_colours(sys.stdout)
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
@@ -440,7 +513,7 @@ def _table(document: Document, score: Score, unit: str, *, heading: bool, termin
     if heading:
         place = document.file if document.line is None else f"{document.file}, line {document.line}"
         lines.append(f"==== {_printable(str(place))} ====")
-    if unit == "token":
+    if settings["unit"] == "token":
         lines.append(f"{'bits':>7} {'rank':>6} {'entropy':>7}  token")
         shown = [
             (bits, f"{bits:7.2f} {rank:6} {entropy:7.2f}  ", repr(token))
@@ -452,7 +525,7 @@ def _table(document: Document, score: Score, unit: str, *, heading: bool, termin
         lines.append(f"{'bits':>7}  word")
         shown = [
             (word.surprisal, f"{word.surprisal:7.2f}  ", _printable(word.text))
-            for word in score.words(boundary="whitespace" if unit == "word" else None)
+            for word in score.words(**_bounded(settings))
         ]
     for bits, numbers, whole in shown:
         name = _cut(whole, columns - len(numbers))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from gpt2np.commands import read_text, text
 from gpt2np.errors import InputError
-from gpt2np.loading import TOKENIZER_FILES, load
+from gpt2np.loading import find_tokenizer
 from gpt2np.tokenizer import Tokenizer
 
 
@@ -40,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m",
         "--model",
+        "--tokenizer",
         metavar="SOURCE",
         help="the model whose tokenizer to use, or a folder with its files; "
         "GPT-2's own unless given",
@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.decode:
         ids = _ids(read_text("-").split() if args.decode == ["-"] else args.decode)
-        tokenizer = _tokenizer(args.model)
+        tokenizer = find_tokenizer(args.model or "gpt2")
         text = tokenizer.decode(ids)
         print(_json(tokenizer, ids, {"text": text}) if args.json else text)
         return
     content = read_text(args.file or "-") if args.text in (None, "-") else args.text
-    tokenizer = _tokenizer(args.model)
+    tokenizer = find_tokenizer(args.model or "gpt2")
     ids = tokenizer.encode(content, special=args.special)
     if args.ids:
         print(*ids)
@@ -79,15 +79,6 @@ def _ids(words: list[str]) -> list[int]:
         if not (word.isascii() and word.isdigit() and len(word) < 20):
             raise InputError(f"{word!r} is not a token id; give whole numbers with spaces between")
     return [int(word) for word in words]
-
-
-def _tokenizer(source: str | None) -> Tokenizer:
-    if source is None:
-        return Tokenizer.gpt2()
-    path = Path(source)
-    if path.name in TOKENIZER_FILES or any((path / name).is_file() for name in TOKENIZER_FILES):
-        return Tokenizer.from_files(path)  # which needs no weights
-    return load(source).tokenizer
 
 
 def _print_table(tokenizer: Tokenizer, ids: list[int]) -> None:

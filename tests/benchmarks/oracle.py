@@ -49,7 +49,9 @@ def ours_by_torchs_blas(params: gpt2np.Params, ids: Any) -> Arrays:
     """The same with torch's matrix products: what differs from `ours` is due to those alone."""
 
     def product(x: Any, W: Any) -> Any:
-        return torch.matmul(torch.from_numpy(x), torch.from_numpy(W)).numpy()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.matmul(torch.from_numpy(x), torch.from_numpy(W)).numpy()
 
     with patch.object(layers, "product", product), patch.object(model, "product", product):
         return ours(params, ids)

@@ -1,0 +1,329 @@
+"""Folders as they lie on people's disks: what is in one, and what must come of it.
+
+Each is made by whoever writes such a folder, where that installs; the right numbers are those of
+the model that wrote it. What is refused is refused by name, and what is dropped is listed.
+"""
+
+import argparse
+import enum
+import json
+import pathlib
+import re
+import types
+import warnings
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+import pytest
+from huggingface import hf_logits, hf_model, torch, transformers
+from models import random_params
+from safetensors.torch import load_file, save_file
+
+from gpt2np import CheckpointError, Config, forward, load
+from gpt2np.loading import inspect
+
+CONFIG = Config(vocab_size=37, n_ctx=12, n_embd=24, n_head=3, n_layer=2)
+EXACT = replace(CONFIG, activation_function="gelu")
+IDS = np.random.default_rng(0).integers(37, size=(2, 12))
+
+
+def reference(config=CONFIG, seed=11, **flags):
+    """Hugging Face's model with random weights."""
+    return hf_model(random_params(replace(config, **flags), seed))
+
+
+def write_config(folder, config=CONFIG, **change):
+    (folder / "config.json").write_text(json.dumps(config.to_dict() | change), encoding="utf-8")
+
+
+def linear(model):
+    """The state dict as a model of nn.Linear has it: [out, in]."""
+    return {
+        name: tensor.T.contiguous() if tensor.ndim == 2 and ".h." in name else tensor
+        for name, tensor in model.state_dict().items()
+    }
+
+
+def pickled(value, config=True):
+    """A writer of a pickle with config.json beside it; `value` makes it of the state dict."""
+
+    def write(folder):
+        model = reference()
+        torch.save(value(model.state_dict()), folder / "model.pt")
+        if config:
+            write_config(folder)
+        return model
+
+    return write
+
+
+def renamed(rename):
+    """A writer of a file with other names."""
+
+    def write(folder):
+        model = reference()
+        state = {rename(name): tensor.clone() for name, tensor in model.state_dict().items()}
+        save_file(state, folder / "model.safetensors")
+        write_config(folder)
+        return model
+
+    return write
+
+
+# What people put beside the tensors.
+
+
+@dataclass
+class GPTConfig:
+    """nanoGPT's."""
+
+    block_size: int = 12
+    vocab_size: int = 37
+    n_layer: int = 2
+    n_head: int = 3
+    n_embd: int = 24
+    dropout: float = 0.0
+    bias: bool = True
+
+
+@dataclass
+class LectureConfig:
+    """That of Karpathy's build-nanogpt, which trains with the tanh form."""
+
+    block_size: int = 12
+    vocab_size: int = 37
+    n_layer: int = 2
+    n_head: int = 3
+    n_embd: int = 24
+
+
+class Phase(enum.Enum):
+    TRAINING = 1
+
+
+class Runs:
+    """Its pickle makes a folder where it is built."""
+
+    def __reduce__(self):
+        return pathlib.Path.mkdir, (pathlib.Path("owned"),)
+
+
+ANYTHING = {
+    "args": argparse.Namespace(lr=1e-3, out=pathlib.Path("out")),
+    "best": np.float64(1.5),
+    "array": np.ones(3),
+    "losses": [float(i) for i in range(400_000)],
+    "numbers": [np.float32(i) for i in range(1_000)],
+    "phase": Phase.TRAINING,
+    "date": datetime(2026, 11, 30),
+    "sets": ({1, 2}, frozenset("ab")),
+    "keys": {("a", 1): 2, Phase.TRAINING: 3, 4: 5},
+    "simple": types.SimpleNamespace(a=1),
+    "complex": 1 + 2j,
+    "generator": torch.Generator().get_state(),
+    "dtype": torch.bfloat16,
+    "complex tensor": torch.ones(3, dtype=torch.complex64),
+    "runs": Runs(),
+    "range": range(3),
+    "bytes": b"\0" * 99,
+}
+
+
+def with_pickled_config(settings, config, layout):
+    def write(folder):
+        model = reference(config)
+        torch.save({"model": layout(model), "config": settings, "step": 3}, folder / "model.pt")
+        return model
+
+    return write
+
+
+def ema(state):
+    return {name: tensor + 1 for name, tensor in state.items()}
+
+
+NESTS = ("state_dict", "model", "module", "model_state_dict", "model_state", "net", "weights")
+PREFIXES = (
+    "model.transformer.",
+    "net.transformer.",
+    "gpt2.transformer.",
+    "pretrained_model.transformer.",
+    "module.transformer.",
+    "_fsdp_wrapped_module.transformer.",
+    "module.model._orig_mod.transformer.",
+    "gpt2.",
+    "",
+)
+
+
+def behind(prefix):
+    """The names that a wrapper makes, which may leave the head where it is."""
+    outer = prefix.removesuffix("transformer.")
+    return lambda name: (
+        f"{prefix}{name.removeprefix('transformer.')}"
+        if name.startswith("transformer.")
+        else f"{outer}{name}"
+    )
+
+
+LOADS = {
+    **{f"names behind {prefix!r}": (renamed(behind(prefix)), "") for prefix in PREFIXES},
+    "fsdp in the middle": (
+        renamed(lambda name: re.sub(r"(h\.\d+\.)", r"\1_fsdp_wrapped_module.", name)),
+        "",
+    ),
+    "the head of 2019": (
+        renamed(lambda name: name.replace("lm_head.weight", "lm_head.decoder.weight")),
+        "",
+    ),
+    **{f"under {nest!r}": (pickled(lambda sd, n=nest: {n: sd, "epoch": 3}), "") for nest in NESTS},
+    "under two names": (pickled(lambda sd: {"state": {"model": sd, "step": 1}}), ""),
+    "an average alone": (pickled(lambda sd: {"ema": sd, "step": 1}), ""),
+    "anything beside": (pickled(lambda sd: {"model": sd} | ANYTHING), ""),
+    "a flat file with anything in it": (pickled(lambda sd: dict(sd) | {"step": np.int64(3)}), ""),
+    "nanoGPT's dataclass": (
+        with_pickled_config(GPTConfig(), EXACT, linear),
+        "taken for the exact GELU, as nanoGPT has",
+    ),
+    "the lecture's dataclass": (
+        with_pickled_config(LectureConfig(), CONFIG, linear),
+        "taken for GELU's tanh form",
+    ),
+    "a plain dictionary as config": (
+        with_pickled_config(CONFIG.to_dict(), CONFIG, torch.nn.Module.state_dict),
+        "",
+    ),
+    "Hugging Face's own config": (
+        with_pickled_config(
+            {"model": transformers.GPT2Config(**EXACT.to_dict())}, EXACT, torch.nn.Module.state_dict
+        ),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOADS)
+def test_what_loads(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    write, note = LOADS[case]
+    folder = tmp_path / "m"
+    folder.mkdir()
+    model = write(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = forward(load(folder).params, IDS)
+    theirs = hf_logits(model, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    said = " ".join(str(warning.message) for warning in caught)
+    assert (note in said) if note else not said
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]  # nothing ran
+
+
+# LoRA adapters, as peft writes and merges them.
+
+
+def adapted(folder, change=None, **settings):
+    """A base, an adapter of it and what peft makes of both; `change` is made to its config."""
+    peft = pytest.importorskip("peft")
+    base, adapter = folder / "base", folder / "adapter"
+    reference().save_pretrained(base)
+    settings = {"r": 2, "lora_alpha": 3, "target_modules": ["c_attn"], **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(
+            transformers.GPT2LMHeadModel.from_pretrained(base),
+            peft.LoraConfig(task_type="CAUSAL_LM", **settings),
+        )
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = torch.randn_like(parameter) * 0.2
+        model.save_pretrained(adapter)
+        merged = peft.PeftModel.from_pretrained(
+            transformers.GPT2LMHeadModel.from_pretrained(base), adapter
+        ).merge_and_unload()
+    if change:
+        file = adapter / "adapter_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | change), encoding="utf-8")
+    return adapter, merged.eval()
+
+
+ADAPTERS = {
+    "attention": {},
+    "all of a block": {"target_modules": ["c_attn", "c_proj", "c_fc"], "r": 4},
+    "fan_in_fan_out": {"fan_in_fan_out": True},
+    "rslora": {"use_rslora": True},
+    "patterns": {
+        "target_modules": ["c_attn", "c_proj"],
+        "rank_pattern": {"h.0.attn.c_proj": 5, "h.1.*c_attn": 1},
+        "alpha_pattern": {"c_attn": 7},
+    },
+    "biases": {"bias": "all"},
+    "biases of its modules": {"bias": "lora_only"},
+    "a bias of B": {"lora_bias": True},
+    "the embedding": {"target_modules": ["wte", "c_attn"]},
+    "the head": {"target_modules": ["lm_head", "c_attn"]},
+    "a head of its own": {"modules_to_save": ["lm_head"]},
+    "an embedding of its own": {"modules_to_save": ["wte"]},
+    "both, and a LayerNorm": {"modules_to_save": ["wte", "lm_head", "ln_f"]},
+}
+
+
+@pytest.mark.parametrize("case", ADAPTERS)
+def test_an_adapter_is_merged_as_peft_merges_it(tmp_path, case):
+    folder, merged = adapted(tmp_path, **ADAPTERS[case])
+    theirs = hf_logits(merged, IDS)
+    for source in (folder, folder / "adapter_model.safetensors"):
+        ours = forward(load(source).params, IDS)
+        assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    alone = forward(load(tmp_path / "base").params, IDS)
+    assert np.abs(alone - theirs).max() > 0.01
+
+
+def test_an_adapter_beside_its_base(tmp_path):
+    """It is applied to the folder; to a file of it, it is not, and that is said."""
+    folder, merged = adapted(tmp_path, {"base_model_name_or_path": "no/such"})
+    for file in (tmp_path / "base").iterdir():
+        file.rename(folder / file.name)
+    theirs = hf_logits(merged, IDS)
+    model = load(folder)
+    assert np.abs(forward(model.params, IDS) - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    assert [file.name for file in inspect(folder).checkpoint.files] == [
+        "model.safetensors",
+        "adapter_model.safetensors",
+    ]
+    with pytest.warns(UserWarning, match="is not applied to a file: load the folder"):
+        load(folder / "model.safetensors")
+
+
+def test_an_adapter_of_torch_save(tmp_path):
+    folder, merged = adapted(tmp_path)
+    state = load_file(folder / "adapter_model.safetensors")
+    (folder / "adapter_model.safetensors").unlink()
+    torch.save(state, folder / "adapter_model.bin")
+    theirs = hf_logits(merged, IDS)
+    ours = forward(load(folder).params, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"use_dora": True}, "is an adapter with use_dora, which gpt2np does not compute"),
+        ({"peft_type": "PREFIX_TUNING"}, "is an adapter of the kind 'PREFIX_TUNING'"),
+        ({"init_lora_weights": "pissa"}, "began as 'pissa', which changes the base too"),
+        ({"layer_replication": [[0, 1]]}, "is an adapter with layer_replication"),
+        ({"base_model_name_or_path": None}, "does not say what the adapter's base is"),
+        ({"r": 3}, "has rank 2, but adapter_config.json says 3"),
+        ({"r": "many"}, "r is 'many', not a positive number"),
+        ({"lora_alpha": float("inf")}, "lora_alpha is inf, not a positive number"),
+        ({"rank_pattern": {"(a+)+": 1, "(": 2}}, "rank_pattern has '('"),
+        ({"rank_pattern": 3}, "rank_pattern is 3"),
+    ],
+    ids=str,
+)
+def test_an_adapter_that_is_refused(tmp_path, change, message):
+    folder, _ = adapted(tmp_path, change)
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        load(folder)
