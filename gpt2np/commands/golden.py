@@ -12,6 +12,9 @@ from typing import Any
 from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
 from gpt2np.errors import InputError
 from gpt2np.golden import Report, check, record
+from gpt2np.golden.draws import record_sampling
+from gpt2np.golden.formats import FORMATS
+from gpt2np.golden.judge import few_greedy_ids
 from gpt2np.golden.tiny import MODELS, write_weights
 from gpt2np.golden.tokens import CASES, TokenReport, check_tokens, write_kit
 from gpt2np.loading import Model, load
@@ -20,10 +23,13 @@ from gpt2np.loading import Model, load
 _RECORDING = re.compile(
     rb'PK\x03\x04.{26}ids\.npy|.{8}\{"__metadata__":\{"meta":".*cache_split', re.DOTALL
 )
+_SAMPLING = re.compile(rb"PK\x03\x04.{26}logits\.npy", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the two commands that there are, and what each takes."""
+    """Add the commands that there are, and what each takes."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = FORMATS
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_record(
         actions.add_parser(
@@ -42,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write texts that break tokenizers, with their ids, and the data that a port needs",
         allow_abbrev=False,
     )
+    draws = actions.add_parser(
+        "sampling",
+        help="write logits and settings, what they keep, and the ids that given numbers draw",
+        allow_abbrev=False,
+    )
+    draws.add_argument("out", metavar="OUT", help="as of record")
+    add_force(draws)
     tokens.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
     add_force(tokens)
 
@@ -136,6 +149,11 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "record":
         _record(args)
         return
+    if args.action == "sampling":
+        check_output(args, args.out, "OUT", _SAMPLING)
+        record_sampling().save(args.out)
+        print(args.out)
+        return
     if args.action == "tokens":
         _tokens(args)
         return
@@ -182,6 +200,8 @@ def _record(args: argparse.Namespace) -> None:
     what = f"the last {T - N} of {T} tokens, read through a cache of {N}" if N else f"{T} tokens"
     size = sum(array.nbytes for array in golden.arrays.values())
     print(f"{args.out}: {len(golden.arrays)} arrays of {what}, {size:,} bytes")
+    if few := few_greedy_ids(golden.arrays["greedy"]):
+        print(f"{args.out}: {few}; greedy.logits prove more, and so does --cache-split")
 
 
 def _tiny(args: argparse.Namespace) -> Model:
