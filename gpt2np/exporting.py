@@ -169,5 +169,5 @@ def _tokens(vocabulary: Vocabulary, size: int) -> dict[str, Any]:
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.merges": list(vocabulary.merges),
-        "tokenizer.ggml.add_bos_token": getattr(vocabulary, "begins_with", None) is not None,
+        "tokenizer.ggml.add_bos_token": vocabulary.begins_with is not None,
     }

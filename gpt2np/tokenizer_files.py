@@ -92,6 +92,17 @@ def _partner(kind: str, file: Path) -> Path | None:
     return partner if file.name.endswith(mine) and partner.is_file() else None
 
 
+def why_unusable(folder: Path) -> str | None:
+    """Say why the tokenizer in a folder, or what points to another, is of no use, if it is not."""
+    try:
+        if any((folder / name).is_file() for name in FILES):
+            _read_folder(folder)
+            return None
+        return reason_against(folder)
+    except TokenizerError as error:
+        return str(error)
+
+
 def reason_against(folder: Path) -> str | None:
     """Say what in a folder without a vocabulary speaks against GPT-2's own, if anything does."""
     tokens = _Tokens.read(folder)
@@ -130,7 +141,7 @@ def _read_folder(folder: Path) -> Vocabulary:
     if (folder / WHOLE).is_file():
         what, content = _read(folder / WHOLE)
         if what != "tokenizer":
-            raise TokenizerError(f"{folder / WHOLE} is no tokenizer, but {what}; {_EXPECTED}")
+            raise TokenizerError(f"{folder / WHOLE} says nothing of a tokenizer; {_EXPECTED}")
         return _of_tokenizer_json(folder / WHOLE, content, tokens)
     pairs = [names for names in _PAIRS if all((folder / name).is_file() for name in names)]
     if (pairs or (folder / "vocab.bpe").is_file()) and kind not in (None, _GPT2_CLASS):

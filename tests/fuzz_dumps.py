@@ -10,7 +10,6 @@ import argparse
 import io
 import json
 import random
-import resource
 import shutil
 import sys
 import tempfile
@@ -207,6 +206,8 @@ def main():
     counts, longest = fuzz(options.seconds, options.seed)
     for (kind, outcome), count in sorted(counts.items()):
         print(f"{kind:12} {outcome:8} {count:9,}")
+    import resource  # which Windows lacks
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{sum(counts.values()):,} inputs; the longest took {longest:.3f} s; at most {peak} MiB")
 

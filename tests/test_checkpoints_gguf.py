@@ -11,7 +11,7 @@ from models import random_params
 import gpt2np
 from gpt2np import Config, Tokenizer
 from gpt2np.checkpoints import ggml_blocks, gguf, open_checkpoint
-from gpt2np.errors import CheckpointError
+from gpt2np.errors import CheckpointError, TokenizerError
 
 CONFIG = Config(vocab_size=50257, n_ctx=1024, n_embd=32, n_head=2, n_layer=2)
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
@@ -181,6 +181,33 @@ def test_the_tokens_of_the_header(tmp_path):
     assert len(encode("<|endoftext|>")) > 1
     assert model.tokenizer.n_vocab == 259
     assert (model.bos, model.eos) == (258, (257,))
+
+
+def test_a_header_that_asks_for_a_token_before_each_text(tmp_path):
+    """As transformers reads it; what it says of a space before a text is for SentencePiece."""
+    transformers = pytest.importorskip("transformers")
+    asks = {
+        "bos_token_id": 258,
+        "add_bos_token": Typed(7, True),
+        "add_space_prefix": Typed(7, True),
+    }
+    fields = SIZES | TOKENS | {f"tokenizer.ggml.{key}": value for key, value in asks.items()}
+    model = gpt2np.load(write(tmp_path / "x.gguf", fields))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="x.gguf")
+    begin = [model.tokenizer.begins_with]
+    assert begin + model.tokenizer.encode("he he") == theirs("he he")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tokenizer.ggml.model": "llama"}, {"tokenizer.ggml.pre": "llama-bpe"}],
+    ids=["SentencePiece", "cut in another way"],
+)
+def test_a_tokenizer_of_another_kind_leaves_the_weights_usable(tmp_path, fields):
+    model = gpt2np.load(write(tmp_path / "x", SIZES | TOKENS | fields))
+    assert not model.has_tokenizer
+    with pytest.raises(TokenizerError, match="llama"):
+        model.tokenizer.encode("he")
 
 
 def test_a_header_that_does_not_say_what_kind_its_tokens_are(tmp_path):

@@ -22,6 +22,7 @@ from checkpoint_files import (
     torch_legacy,
     torch_zip,
 )
+from shared import needs_posix
 
 from gpt2np.checkpoints import open_checkpoint, safetensors
 from gpt2np.errors import CheckpointError
@@ -160,6 +161,7 @@ def test_a_folder_of_only_such_files(tmp_path, name):
 # Paths.
 
 
+@needs_posix
 def test_what_cannot_be_opened(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -175,7 +177,7 @@ def test_what_cannot_be_opened(tmp_path):
             open_checkpoint(path)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+@needs_posix
 def test_pipes_and_devices_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero", "/dev/null"):

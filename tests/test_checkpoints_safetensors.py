@@ -7,7 +7,7 @@ import stat
 import numpy as np
 import pytest
 from checkpoint_files import safetensors_bytes, tensor_entry
-from shared import SHARED, needs_shared
+from shared import SHARED, needs_posix, needs_shared
 
 from gpt2np.checkpoints import open_checkpoint, safetensors
 from gpt2np.checkpoints.base import bfloat16_to_float32, float32_to_bfloat16
@@ -285,6 +285,7 @@ def test_reads_what_save_pretrained_shards(tmp_path):
     assert open_checkpoint(checkpoint.files[0]).tensors.keys() == expected.keys()
 
 
+@needs_posix
 def test_shards_through_symbolic_links(tmp_path):
     """As a Hugging Face cache has them: snapshots/<commit>/<name> -> ../../blobs/<digest>."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"

@@ -94,6 +94,11 @@ def test_tokens_and_ends_of_its_own(tmp_path, form):
         "added_tokens": [{"id": i, "content": text, "special": s} for text, i, s in added],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
         "decoder": {"type": "ByteLevel"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<|endoftext|>"}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {"<|endoftext|>": {"ids": [50256]}},
+        },
         "model": {
             "type": "BPE",
             "vocab": json.loads((folder / "vocab.json").read_text("utf-8")),
@@ -108,6 +113,7 @@ def test_tokens_and_ends_of_its_own(tmp_path, form):
     assert (model.eos, model.tokenizer.n_vocab) == ((50257,), 50259)
     again = gpt2np.load(gpt2np.save(model, tmp_path / f"x.{form}"))
     equal(again, model)
+    assert again.tokenizer.begins_with == model.tokenizer.begins_with == 50256
     assert again.tokenizer.encode("<b><|user|>") == model.tokenizer.encode("<b><|user|>")
 
 

@@ -12,12 +12,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from shared import needs_posix
 
 from gpt2np import files
 from gpt2np.errors import InputError
 from gpt2np.files import read_text, replacing, try_lock, write_text
-
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="links, pipes and modes as on POSIX")
 
 
 @pytest.mark.parametrize(

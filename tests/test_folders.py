@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from huggingface import hf_logits, hf_model, torch, transformers
 from models import random_params
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 
 from gpt2np import CheckpointError, Config, forward, load
 from gpt2np.loading import inspect
@@ -218,6 +218,214 @@ def test_what_loads(tmp_path, monkeypatch, case):
     said = " ".join(str(warning.message) for warning in caught)
     assert (note in said) if note else not said
     assert [file.name for file in tmp_path.iterdir()] == ["m"]  # nothing ran
+
+
+# What is loaded with something left out, and what is refused.
+
+
+def of_class(name, **settings):
+    """A writer of a model with another head, by transformers itself."""
+
+    def write(folder):
+        config = transformers.GPT2Config(
+            **CONFIG.to_dict(), bos_token_id=None, eos_token_id=None, pad_token_id=0, **settings
+        )
+        torch.manual_seed(0)
+        getattr(transformers, name)(config).save_pretrained(folder)
+
+    return write
+
+
+def of_save_model(folder):
+    """safetensors' own way keeps one of two names of a tied tensor."""
+    model = reference()
+    save_model(model, str(folder / "model.safetensors"))
+    assert list(safe_names(folder)).count("lm_head.weight") == 1
+    assert "transformer.wte.weight" not in safe_names(folder)
+    write_config(folder)
+    return model
+
+
+def safe_names(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def with_more(*names):
+    """A writer of a language model with other things beside it."""
+
+    def write(folder):
+        model = reference()
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        save_file(state | {name: torch.ones(1, 24) for name in names}, folder / "model.safetensors")
+        write_config(folder)
+        return model
+
+    return write
+
+
+DROPS = {
+    "only the head's name": (of_save_model, [], ""),
+    "a value head": (with_more("v_head.summary.weight"), ["v_head.summary.weight"], ""),
+    "a classifier beside the head": (with_more("score.weight"), ["score.weight"], ""),
+    "who knows what": (with_more("clip_project.weight"), ["clip_project.weight"], "no part of a"),
+}
+
+
+@pytest.mark.parametrize("case", DROPS)
+def test_what_loads_and_leaves_something_out(tmp_path, case):
+    write, dropped, note = DROPS[case]
+    model = write(tmp_path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = forward(load(tmp_path).params, IDS)
+    theirs = hf_logits(model, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    assert [
+        name for name in inspect(tmp_path).fitted.dropped if name != "lm_head.weight"
+    ] == dropped
+    assert bool(caught) == bool(note)
+    assert all(note in str(warning.message) for warning in caught)
+
+
+def test_a_model_of_two_heads(tmp_path):
+    """transformers reads the language model out of it, and so does gpt2np."""
+    of_class("GPT2DoubleHeadsModel", num_labels=1)(tmp_path)
+    theirs = hf_logits(transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval(), IDS)
+    ours = forward(load(tmp_path).params, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    dropped = inspect(tmp_path).fitted.dropped
+    assert dropped["multiple_choice_head.summary.weight"] == "another head"
+
+
+def test_transformers_names_and_defaults_in_config_json(tmp_path):
+    model = reference(Config(vocab_size=50257, n_ctx=12, n_embd=24, n_head=3, n_layer=2))
+    model.save_pretrained(tmp_path)
+    names = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    values = names | {"max_position_embeddings": 12, "model_type": "gpt2"}
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    theirs = hf_logits(transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval(), IDS)
+    ours = forward(load(tmp_path).params, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+
+
+def test_names_from_a_file_command_no_terminal(tmp_path, run):
+    """Wherever they are printed."""
+    with_more("\x1b]0;owned\x07.weight", "\u202e\n")(tmp_path)
+    for command in (
+        ["info", str(tmp_path), "--tensors"],
+        ["explain", "-m", str(tmp_path)],
+        ["generate", "-m", str(tmp_path), "x"],
+        ["info", str(tmp_path / "\x1b[2J")],
+    ):
+        _, out, err = run(*command)
+        assert all(line.isprintable() for line in (out + err).splitlines()), command
+        assert "\\x1b" in out + err
+
+
+def sharded(folder):
+    model = reference()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    return model
+
+
+def without_index(folder):
+    sharded(folder)
+    (folder / "model.safetensors.index.json").unlink()
+
+
+def of_trainer(folder):
+    for step in ("checkpoint-500", "checkpoint-1000"):
+        reference().save_pretrained(folder / step)
+
+
+def of_tensorflow(folder):
+    for name in ("model.ckpt.data-00000-of-00001", "model.ckpt.meta"):
+        (folder / name).write_bytes(bytes(8))
+
+
+def whole_module(folder):
+    torch.save(reference(), folder / "model.pt")
+    write_config(folder)
+
+
+def unmerged(folder):
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(
+        reference(), peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True)
+    )
+    torch.save(model.state_dict(), folder / "model.pt")
+    write_config(folder)
+
+
+REFUSED = {
+    "an average beside the model": (
+        pickled(lambda sd: {"model": sd, "ema": ema(sd)}),
+        "",
+        "holds 2 models, 'model' and 'ema': save the one to use by itself",
+    ),
+    "a reference model in the same dictionary": (
+        pickled(
+            lambda sd: (
+                {f"policy.{k}": v for k, v in sd.items()} | {f"ref.{k}": v for k, v in sd.items()}
+            )
+        ),
+        "",
+        "there are two models, policy.transformer.wte and ref.transformer.wte",
+    ),
+    "another network": (
+        pickled(lambda sd: {"conv.weight": torch.ones(3), "fc.bias": torch.ones(2)}),
+        "",
+        "these are not the tensors of a GPT-2: conv.weight, fc.bias",
+    ),
+    "a sequence classifier": (
+        of_class("GPT2ForSequenceClassification"),
+        "",
+        "this is a sequence classifier (score.weight): it has no language-model head",
+    ),
+    "a token classifier": (
+        of_class("GPT2ForTokenClassification"),
+        "",
+        "this is a classifier of tokens (classifier.bias): it has no language-model head",
+    ),
+    "a model that answers questions": (
+        of_class("GPT2ForQuestionAnswering"),
+        "",
+        "this is a model that answers questions (qa_outputs.bias): it has no language-model head",
+    ),
+    "a whole module": (
+        whole_module,
+        "",
+        "holds an object of 'transformers.models.gpt2.modeling_gpt2.GPT2LMHeadModel', not the",
+    ),
+    "an adapter that is not merged": (unmerged, "", "is of an adapter that is not merged: save"),
+    "a lone shard": (
+        without_index,
+        "model-00002-of-00004.safetensors",
+        "is shard 2 of 4, and model.safetensors.index.json is not beside it: download",
+    ),
+    "shards without their index": (without_index, "", "is shard 1 of 4, and model.safetensors.ind"),
+    "a trainer's output": (of_trainer, "", "holds no model itself: give "),
+    "a part of TensorFlow's": (
+        of_tensorflow,
+        "model.ckpt.data-00000-of-00001",
+        "is part of a TensorFlow checkpoint: give its folder, or model.ckpt.index in it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_by_name(tmp_path, case):
+    write, file, message = REFUSED[case]
+    write(tmp_path)
+    with pytest.raises(CheckpointError, match=re.escape(message)) as caught:
+        load(tmp_path / file)
+    assert str(caught.value).isprintable()
+
+
+def test_a_shard_leads_to_the_others(tmp_path):
+    theirs = hf_logits(sharded(tmp_path), IDS)
+    ours = forward(load(tmp_path / "model-00003-of-00004.safetensors").params, IDS)
+    assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
 
 
 # LoRA adapters, as peft writes and merges them.

@@ -14,6 +14,7 @@ from gpt2np.checkpoints import open_checkpoint, safetensors
 from gpt2np.cli import main
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError
+from gpt2np.files import WINDOWS
 
 CONFIGS = {
     "as published": Config(vocab_size=60, n_ctx=16, n_embd=12, n_head=3, n_layer=2),
@@ -91,7 +92,14 @@ def test_saving_over_the_files_that_are_mapped(tmp_path):
     gpt2np.save(model_of(CONFIGS["as published"]), tmp_path)
     model = gpt2np.load(tmp_path)
     before = gpt2np.forward(model.params, IDS)
-    gpt2np.save(model, tmp_path, dtype="float16", overwrite=True)
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    if WINDOWS:  # where a file that is mapped cannot be replaced
+        with pytest.raises(PermissionError, match="is in use; close what has it open, a model lo"):
+            gpt2np.save(model, tmp_path, dtype="float16", overwrite=True)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    else:
+        gpt2np.save(model, tmp_path, dtype="float16", overwrite=True)
+        assert (tmp_path / "model.safetensors").read_bytes() not in files.values()
     assert np.array_equal(gpt2np.forward(model.params, IDS), before)
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 

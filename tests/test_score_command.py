@@ -15,13 +15,13 @@ import time
 import numpy as np
 import pytest
 from models import saved_model
+from shared import needs_posix
 
 import gpt2np
 from gpt2np import Tokenizer, scoring
 from gpt2np.commands import score as command
 from gpt2np.files import lock_holder, try_lock
 
-needs_posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as on POSIX")
 TEXTS = [
     "It was the best of times,",
     "",
@@ -611,7 +611,7 @@ def test_every_text_is_written_when_it_is_done(run, interrupted, monkeypatch):
 
 
 @needs_posix
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGKILL"])
 def test_goes_on_after_a_signal(run, folder, tmp_path, stop):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{i} " * 300 + "\n" for i in range(60)), encoding="utf-8")
@@ -622,9 +622,9 @@ def test_goes_on_after_a_signal(run, folder, tmp_path, stop):
         while not (out.exists() and out.read_bytes().count(b"\n") > 3):
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        child.send_signal(stop)
+        child.send_signal(getattr(signal, stop))
         err = child.stderr.read()
-    assert child.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    assert child.returncode == (130 if stop == "SIGINT" else -signal.SIGKILL)
     assert b"Traceback" not in err
     done = out.read_bytes().count(b"\n")
     assert 3 < done < 60

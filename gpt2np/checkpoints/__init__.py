@@ -132,7 +132,30 @@ def _find(path: Path) -> Path:
         if match := re.search(r'^model_checkpoint_path: "(.+)"\r?$', text, re.MULTILINE):
             # TensorFlow writes where it saved to; that the folder has moved since is normal.
             return sibling(path.parent, re.split(r"[/\\]", match[1])[-1] + ".index", str(path))
-    return path
+    return _whole(path)
+
+
+# A file of several: Hugging Face's have an index in JSON, TensorFlow's one of their own.
+SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
+TF_PART = re.compile(r"(.+)\.(?:data-\d{5}-of-\d{5}|meta)")
+
+
+def _whole(path: Path) -> Path:
+    """The index of the files that a part of a checkpoint belongs to; another file itself."""
+    if path.is_file() and (match := TF_PART.fullmatch(path.name)):
+        raise CheckpointError(
+            f"{path} is part of a TensorFlow checkpoint: give its folder, or {match[1]}.index in it"
+        )
+    match = SHARD.fullmatch(path.name)
+    if not path.is_file() or match is None or int(match[3]) < 2:
+        return path
+    index = path.parent / f"{match[1]}{match[4]}.index.json"
+    if index.is_file():
+        return index
+    raise CheckpointError(
+        f"{path} is shard {int(match[2])} of {int(match[3])}, and {index.name} is not beside it: "
+        "download that and the other shards, and give their folder"
+    )
 
 
 def _find_in_folder(folder: Path) -> Path:
@@ -145,8 +168,17 @@ def _find_in_folder(folder: Path) -> Path:
         if len(found) == 1:
             return found[0]
         if found:
+            _whole(found[0])  # a shard whose index is missing says so
             names = ", ".join(file.name for file in found[:5])
             raise CheckpointError(f"{folder} holds {len(found)} checkpoints ({names}): name one")
         if suffixes is LATER_SUFFIXES and npy.files_in(folder):
             return folder
+    inner = sorted(part.name for part in folder.glob("checkpoint-*") if _has_usual(part))
+    if inner:
+        latest = max(inner, key=lambda name: (len(name), name))
+        raise CheckpointError(f"{folder} holds no model itself: give {folder / latest}, for one")
     raise CheckpointError(f"{folder} holds no checkpoint: looked for {', '.join(USUAL)}")
+
+
+def _has_usual(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (*USUAL, "adapter_model.safetensors"))

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from gpt2np.config import MODELS
+from gpt2np import tokenizer_files
+from gpt2np.config import MODELS, Config
 from gpt2np.errors import CheckpointError, DownloadError
 from gpt2np.files import rename, write_text
 from gpt2np.hub import fetching
@@ -23,8 +24,12 @@ from gpt2np.hub.caches import (
     read_json,
     shards,
 )
+from gpt2np.streams import say
 
 _TOKENIZER = ("vocab.json", "merges.txt", "tokenizer.json")
+_BESIDE = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+           "added_tokens.json")  # fmt: skip
+_OTHER_TOKENIZERS = ("vocab.txt", "spiece.model", "tokenizer.model")  # so that they are not missed
 
 # Published digests, which hold whatever a server says of its own files.
 _VOCAB = "sha256:196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
@@ -66,7 +71,9 @@ def from_hub(repo: str, revision: str, progress: bool) -> Path:
             )
 
         folder = model / "snapshots" / commit
-        _assemble(folder, f"{model.name}--{commit}", lambda there: _fetch_model(fetch, there))
+        _assemble(
+            folder, f"{model.name}--{commit}", lambda there: _fetch_model(fetch, there, progress)
+        )
         if commit != revision:
             ref = model / "refs" / revision
             with fetching.writing(ref):
@@ -75,8 +82,11 @@ def from_hub(repo: str, revision: str, progress: bool) -> Path:
     return folder
 
 
-def _fetch_model(fetch: Callable[[str, Path], None], folder: Path) -> None:
-    """Fetch the files of a model, the small ones first, with the first kind of weights there is."""
+def _fetch_model(fetch: Callable[[str, Path], None], folder: Path, progress: bool) -> None:
+    """Fetch the files of a model, with the first kind of weights there is.
+
+    The small ones come first: what cannot be used is said before gigabytes are fetched.
+    """
 
     def fetch_if_there(name: str) -> bool:
         try:
@@ -86,11 +96,13 @@ def _fetch_model(fetch: Callable[[str, Path], None], folder: Path) -> None:
         return True
 
     fetch("config.json", folder)
-    kind = read_json(folder / "config.json").get("model_type", "gpt2")
-    if kind != "gpt2":
-        raise CheckpointError(f"{folder / 'config.json'}: a {kind!r} model, not a 'gpt2' one")
-    for name in _TOKENIZER:
+    _judge_config(folder / "config.json")
+    vocabulary, merges, whole = [fetch_if_there(name) for name in _TOKENIZER]
+    others = () if whole or (vocabulary and merges) else _OTHER_TOKENIZERS
+    for name in (*_BESIDE, *others):
         fetch_if_there(name)
+    if progress and (reason := tokenizer_files.why_unusable(folder)):
+        say(f"gpt2np: {reason}: the model will take token ids alone")
     for name in WEIGHTS:
         if fetch_if_there(name):
             return
@@ -99,6 +111,18 @@ def _fetch_model(fetch: Callable[[str, Path], None], folder: Path) -> None:
                 fetch(shard, folder)
             return
     raise DownloadError(f"there is neither {' nor '.join(WEIGHTS)}, whole or in shards")
+
+
+def _judge_config(file: Path) -> None:
+    """Refuse what gpt2np does not compute before gigabytes of it are fetched."""
+    values = read_json(file)
+    kind = values.get("model_type", "gpt2")
+    if kind != "gpt2":
+        raise CheckpointError(f"{file}: a {kind!r} model, not a 'gpt2' one")
+    try:
+        Config.from_dict(values)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from None
 
 
 def from_openai(size: str, progress: bool) -> Path:
