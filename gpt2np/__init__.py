@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         InputError,
         TokenizerError,
     )
+    from gpt2np.evaluation import Evaluation, evaluate
     from gpt2np.explorer import explain
     from gpt2np.generation import Generation, generate, stream
     from gpt2np.loading import Model, load
@@ -36,6 +37,7 @@ __all__ = [
     "Config",
     "ContextError",
     "DownloadError",
+    "Evaluation",
     "GPT2Error",
     "Generation",
     "InputError",
@@ -47,6 +49,7 @@ __all__ = [
     "TokenizerError",
     "Trace",
     "__version__",
+    "evaluate",
     "explain",
     "forward",
     "generate",
@@ -63,6 +66,7 @@ _MODULES = {
     "errors":     ("CheckpointError", "ContextError", "DownloadError", "GPT2Error", "InputError",
                    "TokenizerError"),
     "explorer":   ("explain",),
+    "evaluation": ("Evaluation", "evaluate"),
     "generation": ("Generation", "generate", "stream"),
     "loading":    ("Model", "load"),
     "model":      ("forward",),

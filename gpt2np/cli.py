@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
-from gpt2np.errors import GPT2Error, escaped
+from gpt2np.errors import ContextError, GPT2Error, InputError, escaped, shown
 from gpt2np.files import WINDOWS
+from gpt2np.options import check_options, did_you_mean, in_options, in_words
 from gpt2np.streams import say, standard_streams
 from gpt2np.version import __version__
 
@@ -28,6 +31,7 @@ from gpt2np.version import __version__
 COMMANDS = {
     "generate": "continue a text",
     "score": "tell how likely texts are, by token or by word",
+    "evaluate": "measure how well a model does a task: lambada, choices, perplexity",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
     "explain": "show the architecture and its exact account, a component, or a run as a web page",
@@ -35,6 +39,33 @@ COMMANDS = {
     "info": "describe a checkpoint: its format, config, tensors and parameters",
     "golden": "record activations, and find where another implementation leaves them",
     "convert": "write a model of any format as a Hugging Face folder",
+}
+
+EXAMPLES = {
+    "generate": (
+        'gpt2np generate "ROMEO:" -t 0.7 -k 40 --no-repeat-ngram 3 --seed 84',
+        "gpt2np generate --prompts prompts.txt -m gpt2 --json",
+    ),
+    "score": (
+        'gpt2np score --text "What is thy name?" --words',
+        "gpt2np score corpus.jsonl -m gpt2 -o scores.jsonl",
+    ),
+    "tokenize": ('gpt2np tokenize "Hello, world"', "gpt2np tokenize --decode 15496 11 995"),
+    "download": ("gpt2np download gpt2", "gpt2np download 124M --from openai"),
+    "explain": (
+        "gpt2np explain attn.scores -T 64",
+        'gpt2np explain --html page.html --text "To be, or not to be"',
+    ),
+    "bench": ("gpt2np bench --json", "gpt2np bench --shape gpt2"),
+    "info": ("gpt2np info gpt2", "gpt2np info folder/model.safetensors --tensors"),
+    "golden": (
+        "gpt2np golden record --weights tiny --with-weights golden.npz",
+        "gpt2np golden check mine.npz golden.npz",
+    ),
+    "convert": (
+        "gpt2np convert gpt2 folder",
+        "gpt2np convert ckpt.pt folder --dtype float16",
+    ),
 }
 
 
@@ -103,6 +134,15 @@ def _warned_in_a_line() -> Iterator[None]:
         yield
 
 
+def _expanded(names: Sequence[str]) -> list[str]:
+    """Give the files that patterns stand for, as shells do but for those of Windows."""
+    expanded: list[str] = []
+    for name in names:
+        found = sorted(glob(name)) if not os.path.exists(name) else []
+        expanded += found or [name]
+    return expanded
+
+
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let what asks a process to end be an exception, so that nothing is left half done.
@@ -151,7 +191,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that tells of an error in one line, like everything else here."""
 
     def error(self, message: str) -> NoReturn:
-        complain(f"{message} (see {self.prog} --help)")
+        complain(f"{in_words(message)} (see {self.prog} --help)")
         self.exit(2)
 
 
@@ -174,17 +214,33 @@ def _run(argv: list[str]) -> None:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     parsers = {
         name: commands.add_parser(
-            name, help=line, description=f"{line[0].upper()}{line[1:]}.", **common
+            name,
+            help=line,
+            description=f"{line[0].upper()}{line[1:]}.",
+            epilog="\n  ".join(["examples:", *EXAMPLES.get(name, ())]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **common,
         )
         for name, line in COMMANDS.items()
     }
     # No option before the command takes a value, so it is the first argument that is not one.
     name = next((argument for argument in argv if not argument.startswith("-")), None)
-    if name in COMMANDS:
-        with _signals_wait():
-            command = import_module(f"gpt2np.commands.{name}")
-        command.add_arguments(parsers[name])
-        command.run(parser.parse_args(argv))
-    else:
+    if name is None:
+        check_options(parser, argv)
         parser.parse_args(argv)
         parser.print_help()
+        return
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS) or f": choose from {', '.join(COMMANDS)}"
+        parser.error(f"there is no command {shown(name)}{hint}")
+    with _signals_wait():
+        command = import_module(f"gpt2np.commands.{name}")
+    command.add_arguments(parsers[name])
+    check_options(parsers[name], argv)
+    args = parser.parse_args(argv)
+    if WINDOWS and "files" in args:
+        args.files = _expanded(args.files)
+    try:
+        command.run(args)
+    except (InputError, ContextError) as error:
+        raise type(error)(in_options(str(error), parsers[name])) from error

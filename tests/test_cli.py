@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -20,7 +21,7 @@ from shared import needs_posix
 import gpt2np
 from gpt2np import Generation, cli, generation
 from gpt2np.cli import COMMANDS, main
-from gpt2np.commands import download, generate, tokenize
+from gpt2np.commands import download, generate, score, tokenize
 from gpt2np.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.gpt2()
@@ -473,7 +474,7 @@ def test_tokens_as_json(run):
     assert (code, out.count("\n")) == (0, 1)
     assert json.loads(out) == {
         "ids":    [86, 9101, 30325, 222],
-        "pieces": ["w", "\u00f6", " \ufffd", "\ufffd"],
+        "tokens": ["w", "\u00f6", " \ufffd", "\ufffd"],
         "bytes":  ["77", "c3b6", "20f09f98", "80"],
     }  # fmt: skip
 
@@ -541,16 +542,16 @@ def test_download(run, monkeypatch, tmp_path, options, keywords):
         (["frobnicate"], r".*'frobnicate'.*generate.* \(see gpt2np --help\)"),
         (["--frobnicate"], r".*--frobnicate.* \(see gpt2np --help\)"),
         (["generate"], r".*PROMPT.*--prompts.* \(see gpt2np generate --help\)"),
-        (["generate", "a", "b\nc"], r".*b c \(see gpt2np --help\)"),
+        (["generate", "a", "b\nc"], r"'b\\nc' is too much.* \(see gpt2np --help\)"),
         (["generate", "a", "-i"], r".*-i.*"),
         (["generate", "a", "-n", "x"], r".*-n.*'x'.*"),
         (["generate", "a a", "-n", "49999"], r"(?=.*\b49999\b)(?=.*\b50001\b).*\b50000\b.*"),
-        (["generate", "aa", "-n", "-1"], r"max_new_tokens.*-1.*"),
-        (["generate", "a", "-t", "-1"], r"temperature.*-1.*"),
-        (["generate", "a", "-p", "nan"], r"top_p.*nan.*"),
-        (["generate", "a", "--seed", "-1"], r"seed.*-1.*"),
-        (["generate", "a", "--stop", ""], r"stop.*"),
-        (["generate", "a", "--num-samples", "0"], r"num_samples.*0.*"),
+        (["generate", "aa", "-n", "-1"], r"--max-new-tokens.*-1.*"),
+        (["generate", "a", "-t", "-1"], r"--temperature.*-1.*"),
+        (["generate", "a", "-p", "nan"], r"--top-p.*nan.*"),
+        (["generate", "a", "--seed", "-1"], r"--seed.*-1.*"),
+        (["generate", "a", "--stop", ""], r"--stop.*"),
+        (["generate", "a", "--num-samples", "0"], r"--num-samples.*0.*"),
         (["generate", "\ud800"], r".*PROMPT.*"),
         (["generate", "-f", "no/such"], r"no/such: No such file or directory"),
         (["generate", "-f", "."], r"\.: .+"),
@@ -644,6 +645,29 @@ def test_a_closed_pipe_as_windows_tells_of_it(run, monkeypatch):
     ):
         monkeypatch.setattr(tokenize, "run", raising(error))
         assert run("tokenize", "x")[0] == code
+
+
+def test_patterns_are_expanded_where_no_shell_does(run, tmp_path, monkeypatch):
+    for name in ("b.txt", "a.txt", "[c].txt"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    seen = []
+    monkeypatch.setattr(score, "run", lambda args: seen.append(args.files))
+    monkeypatch.chdir(tmp_path)
+    for windows in (True, False):
+        monkeypatch.setattr(cli, "WINDOWS", windows)
+        run("score", "?.txt", "-", "[c].txt", "no*", "a.txt")
+    assert seen[0] == ["a.txt", "b.txt", "-", "[c].txt", "no*", "a.txt"]
+    assert seen[1] == ["?.txt", "-", "[c].txt", "no*", "a.txt"]
+
+
+def test_the_readme_s_commands_work_in_any_shell():
+    """PowerShell 5 has no &&, cmd.exe no single quotes, and both their own ways to go on."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"```sh\n(.*?)```", readme, re.DOTALL))
+    commands += "\n".join(re.findall(r"`((?:pip|python|pytest|gpt2np) [^`]*)`", readme))
+    assert "gpt2np generate" in commands
+    for lacking in ("&&", "'", "\\\n", "$(", "`"):
+        assert lacking not in commands
 
 
 def raising(error):

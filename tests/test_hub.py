@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import faulty_server as fs
 import pytest
 from shared import SHARED, needs_posix, needs_shared
 
-from gpt2np import hub
+from gpt2np import files, hub
 from gpt2np.assets_path import assets
 from gpt2np.errors import CheckpointError, DownloadError, InputError
 from gpt2np.files import WINDOWS
@@ -1092,6 +1093,34 @@ def test_a_damaged_etag_is_thrown_away(servers, part, note):
     assert contents(hub.resolve(REPO)) == FILES
     assert servers[1].seen[0].headers["range"] == f"bytes={KEPT}-"
     assert "if-range" not in servers[1].seen[0].headers
+
+
+def test_a_file_system_without_locks(servers, monkeypatch, capsys):
+    monkeypatch.setattr(fetching, "try_lock", lambda descriptor: None)
+    assert contents(hub.resolve(REPO)) == FILES
+    err = capsys.readouterr().err
+    assert err.count("on a file system without locks: fetch a model only once there") == 1
+
+
+def test_a_scanner_that_holds_a_download_on_windows(servers, monkeypatch, part):
+    """What came is kept; when the file is free, nothing is fetched again."""
+    real = os.replace
+
+    def held(source, target):
+        if Path(target).name == "model.safetensors":
+            raise PermissionError(errno.EACCES, "Access is denied", str(source), None, str(target))
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", held)
+        patch.setattr(files, "WINDOWS", True)
+        patch.setattr(files, "PATIENCE", 0.05)
+        with pytest.raises(DownloadError, match=r"/model.safetensors: is in use; close") as error:
+            hub.resolve(REPO)
+    assert ".part" not in one_line(error)
+    assert part.read_bytes() == WEIGHTS
+    assert contents(hub.resolve(REPO)) == FILES
+    assert [r.headers.get("range") for r in servers[1].seen] == [None, f"bytes={len(WEIGHTS)}-"]
 
 
 def test_tls_that_fails(servers, monkeypatch):

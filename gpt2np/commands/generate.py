@@ -27,8 +27,15 @@ from gpt2np.errors import GPT2Error, InputError
 from gpt2np.files import rename
 from gpt2np.generation import Generation
 from gpt2np.loading import Model
+from gpt2np.options import unescaped
 from gpt2np.params import Array, Ids
 from gpt2np.streams import say
+
+
+def stop(argument: str) -> str:
+    """Give a stop string, in which ``\\n`` is a line break."""
+    return unescaped(text(argument))
+
 
 BATCH = 8  # prompts of a file that are continued at a time: a weight is read once for them all
 
@@ -51,9 +58,9 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
      "repeat no sequence of N tokens"),
     (("--seed",),                "seed",               {"type": int, "metavar": "N"},
      "the same seed gives the same text; the r-th of several has the seed N + r, from r = 0"),
-    (("--stop",),                "stop",               {"action": "append", "type": text,
+    (("--stop",),                "stop",               {"action": "append", "type": stop,
                                                         "metavar": "TEXT"},
-     "end where TEXT comes up, and leave it out; may be given several times"),
+     r"end where TEXT (\n: a line break) comes up, and leave it out; may be given several times"),
     (("--ignore-eot",),          "stop_at_eot",        {"action": "store_const", "const": False},
      "go on after the end of text"),
     (("--eos",),                 "eos",                {"action": "append", "type": int,

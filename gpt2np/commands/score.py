@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> None:
         _write_texts(args, model, texts, settings, total)
     in_table = args.format == "table" and not args.output
     window, stride = settings["window"], settings["stride"]
-    print(f"{total} (window {window}, stride {stride})", file=None if in_table else sys.stderr)
+    (print if in_table else say)(f"{total} (window {window}, stride {stride})")
 
 
 def _settings(args: argparse.Namespace, model: Model) -> dict[str, Any]:

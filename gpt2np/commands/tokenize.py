@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--json",
         action="store_true",
-        help="show one JSON object: ids, pieces, bytes (in hexadecimal)",
+        help="show one JSON object: ids, tokens, bytes (in hexadecimal)",
     )
     parser.add_argument(
         "--special",
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     elif args.json:
         print(json.dumps({
             "ids":    ids,
-            "pieces": [tokenizer.decode([id]) for id in ids],
+            "tokens": [tokenizer.decode([id]) for id in ids],
             "bytes":  [tokenizer.token_bytes(id).hex() for id in ids],
         }, ensure_ascii=False))  # fmt: skip
     else:

@@ -138,8 +138,8 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DownloadError(
-            f"cannot write {path}: {error.strerror or error}; make room or give permission there, "
-            "or set GPT2NP_HOME to another folder"
+            f"cannot write {error.filename or path}: {error.strerror or error}; make room or give "
+            "permission there, or set GPT2NP_HOME to another folder"
         ) from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from gpt2np.hub.caches import (
     read_json,
     shards,
 )
+from gpt2np.streams import say
 
 _TOKENIZER = ("vocab.json", "merges.txt", "tokenizer.json")
 _BESIDE = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -102,7 +102,7 @@ def _fetch_model(fetch: Callable[[str, Path], None], folder: Path, progress: boo
     for name in (*_BESIDE, *others):
         fetch_if_there(name)
     if progress and (reason := tokenizer_files.why_unusable(folder)):
-        print(f"gpt2np: {reason}: the model will take token ids alone", file=sys.stderr, flush=True)
+        say(f"gpt2np: {reason}: the model will take token ids alone")
     for name in WEIGHTS:
         if fetch_if_there(name):
             return

@@ -1,0 +1,114 @@
+"""What the command line answers to wrong options: the nearest right ones, in its own words."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpt2np.answers import ELSEWHERE
+from gpt2np.errors import shown
+
+_TEXTS = ("prompt", "text", "files")  # positional arguments that may begin with a hyphen
+
+
+def did_you_mean(wrong: str, names: Iterable[str]) -> str:
+    """Give the nearest of some names, as a question.
+
+    Examples
+    --------
+    >>> did_you_mean("generat", ["generate", "score"])
+    ': did you mean generate?'
+    """
+    near = difflib.get_close_matches(wrong.lower(), list(names), 1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Say of the first option that a parser does not have what to write instead."""
+    actions = {option: action for action in _actions(parser) for option in action.option_strings}
+    for argument in argv:
+        if argument == "--":
+            return
+        name = argument.partition("=")[0]
+        if not re.match(r"--?[A-Za-z]", argument) or " " in name or name in actions:
+            continue
+        short = actions.get(name[:2])
+        if short is not None and (short.nargs != 0 or set(name[2:]) <= {o[1] for o in actions}):
+            continue  # -n5, or several without values
+        theirs = ELSEWHERE.get(name.lstrip("-").replace("-", "_"), ("", ""))[0]
+        meant = {f"--{theirs.replace('_', '-')}", *_options_of(theirs, actions)} & actions.keys()
+        hint = f": did you mean {min(meant)}?" if meant else did_you_mean(name, actions)
+        takes_text = any(a.dest in _TEXTS and not a.option_strings for a in _actions(parser))
+        if takes_text and not (hint and argument.startswith("--")):
+            hint = ": a text that begins with - goes after --"
+        parser.error(f"there is no option {shown(name)[1:-1]}{hint}")
+
+
+def in_words(message: str) -> str:
+    """Say what argparse found wrong as one would say it."""
+    too_many = re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL)
+    if too_many:
+        return f"{shown(too_many[1])} is too much: put a text of several words in quotes"
+    choice = re.fullmatch(r"(.*): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
+    if choice:
+        names = re.findall(r"[\w.-]+", choice[3])
+        where = choice[1].removeprefix("argument ")
+        hint = did_you_mean(choice[2], names) or f": choose from {', '.join(names)}"
+        return f"{where}: there is no {shown(choice[2])}{hint}"
+    return message
+
+
+def in_options(message: str, parser: argparse.ArgumentParser) -> str:
+    """Name the options of a command where the library names its arguments.
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> _ = parser.add_argument("-k", "--top-k")
+    >>> _ = parser.add_argument("--on-full")
+    >>> in_options("top_k must be an integer >= 1, not 0", parser)
+    '--top-k must be an integer >= 1, not 0'
+    >>> in_options("shorten them, or set on_full='slide'", parser)
+    'shorten them, or set --on-full slide'
+    """
+    for action in _actions(parser):
+        if not action.option_strings:
+            continue
+        option, name = max(action.option_strings, key=len), re.escape(action.dest)
+        if action.nargs == 0 and isinstance(action.const, bool):
+            message = re.sub(rf"\b{name}={action.const}\b", option, message)
+            continue
+        message = re.sub(rf"\b{name}=('?)([\w.-]+)\1", rf"{option} \2", message)
+        word = rf"(?<![\w-]){name}\b" if "_" in name else rf"(^|(?<=leave out )){name}(?=$|[ ,:])"
+        message = re.sub(word, option, message)
+    return message
+
+
+def unescaped(text: str) -> str:
+    r"""Give a text with the line breaks, tabs and backslashes that its escapes stand for.
+
+    Examples
+    --------
+    >>> unescaped(r"a\nb\\n")
+    'a\nb\\n'
+    """
+    meant = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\([ntr\\])", lambda found: meant[found[1]], text)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a parser and of those below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _actions(below)
+
+
+def _options_of(name: str, actions: dict[str, argparse.Action]) -> set[str]:
+    """The options that give an argument of this name."""
+    return {
+        max(action.option_strings, key=len) for action in actions.values() if action.dest == name
+    }

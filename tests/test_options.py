@@ -1,0 +1,82 @@
+"""What the command line answers to what it does not understand, and the examples of its help."""
+
+import shlex
+
+import pytest
+from models import saved_model
+
+import gpt2np
+from gpt2np.cli import COMMANDS, EXAMPLES
+from gpt2np.golden.tiny import IDS, tiny_model
+
+ANSWERS = [
+    ("generat x",                     "there is no command 'generat': did you mean generate?"),
+    ("--versio",                      "there is no option --versio: did you mean --version?"),
+    ("generate x --max-tokens 3",     "no option --max-tokens: did you mean --max-new-tokens?"),
+    ("generate x --max-length=3",     "no option --max-length: did you mean --max-new-tokens?"),
+    ("generate x --num-beams 3",      "no option --num-beams: did you mean --beams?"),
+    ("generate x --do-sample",        "no option --do-sample: did you mean --temperature?"),
+    ("generate x -n5 --stop-string y", "no option --stop-string: did you mean --stop?"),
+    ("generate -hello",               "-hello: a text that begins with - goes after --"),
+    ("tokenize -x",                   "-x: a text that begins with - goes after --"),
+    ("generate hello world",          "'world' is too much: put a text of several words in quotes"),
+    ("golden chek a b",               "there is no 'chek': did you mean check?"),
+    ("golden check --rtl 3 a b",      "no option --rtl: did you mean --rtol?"),
+    ("generate x --on-full slid",     "--on-full: there is no 'slid': did you mean slide?"),
+    ("generate x --dtype int8",       "'int8': choose from float32, float64"),
+    ("generate x -k 0",               "--top-k must be an integer >= 1, not 0"),
+    ("generate x --top-p 2",          "--top-p must be a number from 0 to 1, not 2.0"),
+    ("generate x -n 600",             "--max-new-tokens 600 make 601"),
+    ("generate x -n 600",             "shorten them, or set --on-full slide"),
+    ("generate x --beams 2 -t 0.5",   "--beams 2 is beam search"),
+    ("generate x --beams 2 -t 0.5",   "leave out --temperature"),
+    ("score --text x --window 0",     "--window must be an integer from 2 to 512, not 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "answer"), ANSWERS)
+def test_what_is_wrong_is_answered_in_one_line(run, line, answer):
+    code, out, err = run(*shlex.split(line))
+    assert (code, out) == (2, "")
+    *told, last = err.splitlines()
+    assert all(line.startswith("gpt2np: tiny-shakespeare") for line in told)
+    assert answer in last
+
+
+def test_a_text_may_begin_with_a_hyphen(run):
+    assert run("tokenize", "--ids", "--", "-x") == (0, "12 87\n", "")
+    assert run("tokenize", "--ids", "-5 degrees")[0] == 0
+
+
+def test_a_stop_string_may_be_a_line_break(run, tmp_path):
+    expected = gpt2np.generate(gpt2np.load(), "ROMEO:", seed=1, stop="\n\n").text
+    for stop in (r"\n\n", "\n\n"):
+        code, out, _ = run("generate", "ROMEO:", "--seed", "1", "--stop", stop)
+        assert (code, out) == (0, f"ROMEO:{expected}\n")
+
+
+def test_each_command_has_two_examples(run):
+    assert EXAMPLES.keys() == COMMANDS.keys()
+    for name, examples in EXAMPLES.items():
+        _, out, _ = run(name, "--help")
+        assert len(examples) == 2
+        assert all(example in out.splitlines()[-2:][i] for i, example in enumerate(examples))
+
+
+@pytest.mark.parametrize(
+    "example",
+    [e for name, two in EXAMPLES.items() if name not in ("download", "bench") for e in two],
+)
+def test_the_examples_run(run, tmp_path, monkeypatch, example):
+    """With the embedded model in place of those that would be downloaded."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("ROMEO:\n", encoding="utf-8")
+    (tmp_path / "corpus.jsonl").write_text('{"text": "a b"}\n', encoding="utf-8")
+    gpt2np.golden.record(tiny_model(), IDS).save("mine.npz")
+    gpt2np.golden.record(tiny_model(), IDS).save("golden.npz") if "check" in example else None
+    saved = saved_model("folder" if "info" in example else "other", n_embd=8)
+    known = {"gpt2": "tiny-shakespeare", "ckpt.pt": saved}
+    program, *argv = [known.get(part, part) for part in shlex.split(example)]
+    assert program == "gpt2np"
+    code, _, err = run(*argv)
+    assert code == 0, err
