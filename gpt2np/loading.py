@@ -265,6 +265,7 @@ class Opened:
     tokenizer: Tokenizer | None
     why_no_tokenizer: str
     beside: Beside
+    adapter: str = ""  # what was merged into the weights, and into whose
 
 
 def inspect(
@@ -312,7 +313,7 @@ def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bo
     if base is not None:
         try:
             path, _ = _find(base)
-        except GPT2Error as error:
+        except (GPT2Error, OSError, ValueError) as error:
             raise CheckpointError(f"{folder}, an adapter, lacks its base: {error}") from None
         if adapter_folder(path) is not None:
             raise CheckpointError(f"{folder}: the base of this adapter, {base}, is an adapter too")
@@ -328,6 +329,7 @@ def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bo
         fitted=replace(opened.fitted, params=params),
         tokenizer=tokenizer,
         why_no_tokenizer=why_not,
+        adapter=f"{adapter.files[0].name}, merged into {base or 'what lies beside it'}",
     )
 
 
