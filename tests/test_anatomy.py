@@ -338,14 +338,17 @@ def test_command_counts_a_checkpoint(config, capsys, tmp_path):
     assert main(["explain", "-m", str(tmp_path), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     count, tensors = sum(a.size for a in params.values()), 40 + (config is UNTIED)
-    assert facts["parameters counted"] == f"{count:,} in {tensors} tensors of {tmp_path}"
-    copies = [*masks] + ["lm_head.weight"] * (config is TIED)
-    size = 75 + 42 * (config is TIED)
-    assert facts["buffers and copies, not counted"] == ", ".join(
-        [f"{size} in {len(copies)} tensors", *copies]
-    )
+    assert (facts["counted"], facts["tensors"]) == (count, tensors)
+    copies = dict.fromkeys(masks, 25) | ({"lm_head.weight": 42} if config is TIED else {})
+    assert facts["not_counted"] == copies
     assert sum(c["parameters"] for c in facts["components"]) == count
-    assert f" = {count:,}" in facts["parameters by the formula"]
+    assert facts["parameters"] == count
+    assert main(["explain", "-m", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert f"parameters counted: {count:,} in {tensors} tensors of {tmp_path}" in out
+    told = ", ".join([f"{sum(copies.values())} in {len(copies)} tensors", *copies])
+    assert f"buffers and copies, not counted: {told}" in out
+    assert f" = {count:,}" in out
 
 
 def test_command_says_what_a_file_has_more_or_less(capsys, tmp_path):
@@ -386,3 +389,17 @@ def test_readme_shows_the_table(capsys):
     table = capsys.readouterr().out.split("\n\n")[0]
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     assert table in readme
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 160, 240])
+@pytest.mark.parametrize("argv", [[], ["attn.scores"], ["-m", "gpt2-xl"]])
+def test_explain_fits_a_terminal(monkeypatch, capsys, columns, argv):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["explain", *argv]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    if argv != ["attn.scores"]:
+        assert "q kᵀ / √K + mask" in out  # the formulas and the counts are there at any width
+        assert ("124,439,808" if not argv else "1,557,611,200") in out
+        assert ("--markdown has them" in out) == ("in" not in out.splitlines()[0].split())

@@ -474,7 +474,7 @@ def test_tokens_as_json(run):
     assert (code, out.count("\n")) == (0, 1)
     assert json.loads(out) == {
         "ids":    [86, 9101, 30325, 222],
-        "pieces": ["w", "\u00f6", " \ufffd", "\ufffd"],
+        "tokens": ["w", "\u00f6", " \ufffd", "\ufffd"],
         "bytes":  ["77", "c3b6", "20f09f98", "80"],
     }  # fmt: skip
 
@@ -796,3 +796,14 @@ def test_any_locale(encoding):
     )
     out = b"w? ?\n" if encoding else text.encode() + b"\n"
     assert finished("tokenize", "--decode", *map(str, ids), env=env) == (0, out, b"")
+
+
+def test_decode_speaks_json(run):
+    code, out, _ = run("tokenize", "--decode", "15496", "995", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "text": "Hello world",
+        "ids": [15496, 995],
+        "tokens": ["Hello", " world"],
+        "bytes": ["48656c6c6f", "20776f726c64"],
+    }

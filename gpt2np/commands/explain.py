@@ -6,7 +6,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
+import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +67,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "3 MB, else of the last)",
     )
 
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="put the model itself into the page, which then runs any text that is typed (up to "
+        "64 MB), for --html",
+    )
+
 
 def run(args: argparse.Namespace) -> None:
     """Print the table or the sheet of the component, or write the page."""
     if args.html:
         _write_page(args)
         return
-    for option in ("text", "vectors"):
-        if getattr(args, option) is not None:
+    for option in ("text", "vectors", "live"):
+        if getattr(args, option) is not None and getattr(args, option) is not False:
             raise InputError(f"--{option} is for the page: add --html FILE")
     source = args.model or "gpt2"
     opened = None if source in BY_NAME else inspect(source)
@@ -82,11 +92,18 @@ def run(args: argparse.Namespace) -> None:
         print(_as_json(row, account) if args.json else sheet(row, account, latex=args.latex))
     elif args.json:
         rows = [json.loads(_as_json(row, account)) for row in account.rows]
-        print(json.dumps({"components": rows, **totals(account, opened)}))
+        print(json.dumps({"components": rows, **_numbers(account, opened)}))
     else:
-        print(table(account, markdown=args.markdown))
+        width = _width()
+        print(table(account, markdown=args.markdown, width=width))
         print()
-        print("\n".join(f"{name}: {value}" for name, value in totals(account, opened).items()))
+        for name, value in totals(account, opened).items():
+            print(textwrap.fill(f"{name}: {value}", width, subsequent_indent="  "))
+
+
+def _width() -> int:
+    """How many columns there are: those of the terminal, or as many as one likes in a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
 
 
 def _write_page(args: argparse.Namespace) -> None:
@@ -101,16 +118,35 @@ def _write_page(args: argparse.Namespace) -> None:
     check_output(args, args.html, "--html FILE", _PAGE)
     model = load(args.model, tokenizer=args.tokenizer)
     text = explorer.TEXT if args.text is None else args.text
-    explorer.write_page(args.html, model, text, vectors=args.vectors)
+    explorer.write_page(args.html, model, text, vectors=args.vectors, live=args.live)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
 
 
-def table(account: Ledger, *, markdown: bool = False) -> str:
-    """Lay out the flow as a table."""
-    header = ("component", "in", "out", "calculation", "parameters each", "times", "total")
+_COLUMNS = ("component", "in", "out", "calculation", "parameters each", "times", "total")
+
+
+def table(account: Ledger, *, markdown: bool = False, width: int = 10_000) -> str:
+    """Lay out the flow as a table; what is too wide is left out, and told."""
+    titled, plain = _rows(account, titles=True), _rows(account, titles=False)
+    if markdown:
+        rule = "|".join(["", *["---"] * len(_COLUMNS), ""])
+        text = [f"| {' | '.join(line)} |" for line in titled]
+        return "\n".join([text[0], rule, *text[1:]])
+    for left_out in ((), ("in",), ("in", "out"), ("in", "out", "parameters each", "times")):
+        for lines in (titled, plain):
+            kept = [i for i, name in enumerate(_COLUMNS) if name not in left_out]
+            text = _aligned([[line[i] for i in kept] for line in lines])
+            if max(map(len, text)) <= width:
+                if left_out:
+                    text.append(f"(too wide for here: {', '.join(left_out)}; --markdown has them)")
+                return "\n".join(text)
+    return "\n".join(text)
+
+
+def _rows(account: Ledger, *, titles: bool) -> list[tuple[str, ...]]:
     rows = [
         (
-            f"{row.component.name}: {row.component.title}",
+            row.component.name + (f": {row.component.title}" if titles else ""),
             account.with_numbers(row.component.takes),
             account.with_numbers(row.component.gives),
             row.component.formula,
@@ -120,17 +156,15 @@ def table(account: Ledger, *, markdown: bool = False) -> str:
         )
         for row in account.rows
     ]
-    last = ("all", "", "", "", account.formula, "", f"{account.n_params:,}")
-    lines: list[tuple[str, ...]] = [header, *rows, last]
-    if markdown:
-        rule = "|".join(["", *["---"] * len(header), ""])
-        text = [f"| {' | '.join(line)} |" for line in lines]
-        return "\n".join([text[0], rule, *text[1:]])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    return "\n".join(
+    return [_COLUMNS, *rows, ("all", "", "", "", account.formula, "", f"{account.n_params:,}")]
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
-    )
+    ]
 
 
 def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
@@ -150,11 +184,38 @@ def totals(account: Ledger, opened: Opened | None) -> dict[str, Any]:
     }
 
 
+def _numbers(account: Ledger, opened: Opened | None) -> dict[str, Any]:
+    """The same for programs: numbers as numbers."""
+    facts = {
+        "symbols": account.symbols,
+        "parameters": account.n_params,
+        "formula": account.formula,
+        "flops": account.flops,
+        "bytes_read_per_token": account.bytes_read_per_token,
+        "cache_bytes_per_token": account.cache_bytes_per_token,
+    }
+    if opened is None:
+        return facts
+    counted, others = _split(opened)
+    return facts | {
+        "source": opened.name,
+        "counted": sum(counted.values()),
+        "tensors": len(counted),
+        "not_counted": others,
+    }
+
+
+def _split(opened: Opened) -> tuple[dict[str, int], dict[str, int]]:
+    """The sizes of the tensors that are parameters, and of the buffers and copies, by name."""
+    sizes = {raw: int(array.size) for raw, array in opened.checkpoint.tensors.items()}
+    others = {raw: size for raw, size in sizes.items() if raw in opened.fitted.dropped}
+    return {raw: size for raw, size in sizes.items() if raw not in others}, others
+
+
 def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
     """Count what the file holds, tensor by tensor, and hold the table against it."""
-    tensors, dropped = opened.checkpoint.tensors, opened.fitted.dropped
-    others = [raw for raw in tensors if raw in dropped]
-    counted = sum(array.size for raw, array in tensors.items() if raw not in others)
+    tensors, others = _split(opened)
+    counted = sum(tensors.values())
     more = counted - account.n_params
     remark = ""
     if more:
@@ -163,11 +224,10 @@ def _counted(account: Ledger, opened: Opened) -> dict[str, str]:
             if more > 0
             else f"; the table's other {-more:,} are biases of 0, which it leaves out"
         )
-    size = sum(tensors[raw].size for raw in others)
     return {
-        "parameters counted": f"{counted:,} in {len(tensors) - len(others)} tensors of "
+        "parameters counted": f"{counted:,} in {len(tensors)} tensors of "
         f"{escaped(opened.name, None)}{remark}",
-        "buffers and copies, not counted": f"{size:,} in {len(others)} tensors"
+        "buffers and copies, not counted": f"{sum(others.values()):,} in {len(others)} tensors"
         + "".join(f", {escaped(raw)}" for raw in others),
     }
 
@@ -181,10 +241,13 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
         "here": component.code,
         "sources": "; ".join(source.text for source in component.sources),
     }
+    width = min(96, _width())
     lines = [f"{component.name}: {component.title}", ""]
     for name, value in facts.items():
-        lines += textwrap.wrap(value, 96, initial_indent=f"{name:<12}", subsequent_indent=" " * 12)
-    return "\n".join([*lines, "", *textwrap.wrap(component.explanation, 96)])
+        lines += textwrap.wrap(
+            value, width, initial_indent=f"{name:<12}", subsequent_indent=" " * 12
+        )
+    return "\n".join([*lines, "", *textwrap.wrap(component.explanation, width)])
 
 
 def _as_json(row: Account, account: Ledger) -> str:

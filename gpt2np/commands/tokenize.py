@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--json",
         action="store_true",
-        help="show one JSON object: ids, pieces, bytes (in hexadecimal)",
+        help="show one JSON object: ids, tokens, bytes (in hexadecimal)",
     )
     parser.add_argument(
         "--special",
@@ -69,7 +69,7 @@ def _json(tokenizer: Tokenizer, ids: list[int], text: dict[str, str] | None = No
     return json.dumps({
         **(text or {}),
         "ids":    ids,
-        "pieces": [tokenizer.decode([id]) for id in ids],
+        "tokens": [tokenizer.decode([id]) for id in ids],
         "bytes":  [tokenizer.token_bytes(id).hex() for id in ids],
     }, ensure_ascii=False)  # fmt: skip
 
