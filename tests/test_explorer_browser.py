@@ -12,6 +12,7 @@ import pytest
 
 import gpt2np
 from gpt2np import Params, explorer
+from gpt2np.anatomy import COMPONENTS, find
 from gpt2np.config import PRESETS
 from gpt2np.explorer.figures import number
 from gpt2np.explorer.run import shown
@@ -75,7 +76,7 @@ def quietly(browser, url):
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
-        opened.append(address)
+        opened.append(address.split("#")[0])
         return page if options.get("java_script_enabled") is False else settled(page)
 
     yield open_page
@@ -454,6 +455,56 @@ def test_vectors_of_the_last_token_alone(open_page, model, tmp_path, trace):
     assert "Vectors are kept of the last token alone" in page.locator("footer").text_content()
 
 
+def test_guided_way_goes_through_every_box(page, model, tokens):
+    """One sentence of the ledger and one box at a time, in sight, from bytes to a prediction."""
+    choose(page, "choose-token", 6)
+    page.locator("#guide-start").click()
+    names = [c.name for c in COMPONENTS if c.name != "cache"]
+    names.insert(names.index("attn.c_attn") + 1, "cache")
+    for n, name in enumerate(names):
+        settled(page)
+        page.wait_for_timeout(60)
+        assert page.locator(".guided").count() == 1
+        item = page.locator(".guided")
+        assert item.get_attribute("data-step") == name
+        box = item.locator("> details").bounding_box()
+        assert 0 < box["y"] < 900 - page.locator("#guide").bounding_box()["height"]
+        told = page.locator("#guide-told").text_content()
+        component = find(name)
+        assert told.startswith(f"{n + 1} of {len(names)}: {component.title}. ")
+        first = re.match(r"(.*?\.)(?= [A-Z]|$)", component.explanation)[1]
+        assert f"{first} For {tokens[6]}: " in told
+        if n < len(names) - 1:
+            page.locator("#guide-next").click()
+    assert page.locator("#guide-next").is_disabled()
+    page.locator("#guide-end").click()
+    settled(page)
+    assert page.locator(".guided").count() == 0
+
+
+def test_what_is_chosen_stands_in_the_address(open_page, url):
+    page = open_page()
+    assert "#" not in page.url
+    choose(page, "choose-token", 3)
+    choose(page, "choose-block", 2)
+    choose(page, "choose-head", 1)
+    page.locator("#guide-start").click()
+    settled(page)
+    assert page.url == f"{url}#token=3&block=2&head=1&step=0"
+    other = open_page(page.url)
+    assert other.evaluate("ADDRESSED.map(key => state[key])") == [3, 2, 1, 0]
+    assert other.locator("[id='h.2']").get_attribute("open") == ""
+    assert other.locator(".guided").count() == 1
+    wild = open_page(f"{url}#token=99&block=-1&head=1e1&step=<script>&x=1")
+    assert wild.evaluate("ADDRESSED.map(key => state[key])") == [
+        15,
+        *page.evaluate(
+            "(() => { const o = JSON.parse(document.getElementById('run').textContent).opening;"
+            " return [o.block, o.head, null] })()"
+        ),
+    ]
+
+
 def test_merges_are_shown_one_by_one(page, tokens):
     choose(page, "choose-token", tokens.index("·light"))
     steps = page.locator("[data-cells=tokenizer] li").all_text_contents()
@@ -645,7 +696,9 @@ def test_keyboard(page, tokens):
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert reading(page, "tokenizer").startswith(f"{tokens[-3]} is ")
-    page.keyboard.press("Tab")  # out of the tokens in one step, to the first box
+    page.keyboard.press("Tab")  # out of the tokens in one step, to the guided way
+    assert page.evaluate("document.activeElement.id") == "guide-start"
+    page.keyboard.press("Tab")  # and to the first box
     assert page.evaluate("document.activeElement.parentElement.id") == "tokenizer"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"

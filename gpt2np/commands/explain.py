@@ -67,14 +67,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "3 MB, else of the last)",
     )
 
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="put the model itself into the page, which then runs any text that is typed (up to "
+        "64 MB), for --html",
+    )
+
 
 def run(args: argparse.Namespace) -> None:
     """Print the table or the sheet of the component, or write the page."""
     if args.html:
         _write_page(args)
         return
-    for option in ("text", "vectors"):
-        if getattr(args, option) is not None:
+    for option in ("text", "vectors", "live"):
+        if getattr(args, option) is not None and getattr(args, option) is not False:
             raise InputError(f"--{option} is for the page: add --html FILE")
     source = args.model or "gpt2"
     opened = None if source in BY_NAME else inspect(source)
@@ -111,7 +118,7 @@ def _write_page(args: argparse.Namespace) -> None:
     check_output(args, args.html, "--html FILE", _PAGE)
     model = load(args.model, tokenizer=args.tokenizer)
     text = explorer.TEXT if args.text is None else args.text
-    explorer.write_page(args.html, model, text, vectors=args.vectors)
+    explorer.write_page(args.html, model, text, vectors=args.vectors, live=args.live)
     print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
 
 

@@ -14,7 +14,12 @@ TEXT = "To be, or not to be: that is the"
 
 
 def write_page(
-    path: str | os.PathLike[str], model: Model, text: str = TEXT, *, vectors: str | None = None
+    path: str | os.PathLike[str],
+    model: Model,
+    text: str = TEXT,
+    *,
+    vectors: str | None = None,
+    live: bool = False,
 ) -> None:
     """Run a model on a text, and write the page that shows the run.
 
@@ -27,6 +32,8 @@ def write_page(
         1 to 64 tokens.
     vectors : "all" or "last", optional
         Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
+    live : bool
+        Put the model and its tokenizer into the page, which runs any text then.
 
     Raises
     ------
@@ -43,7 +50,7 @@ def write_page(
     ...     os.listdir(folder)
     ['page.html']
     """
-    explain(model, text, vectors=vectors).save(path)
+    explain(model, text, vectors=vectors, live=live).save(path)
 
 
 class Page:
@@ -55,9 +62,9 @@ class Page:
         The whole page. It loads nothing.
     """
 
-    def __init__(self, run: Run, vectors: str | None = None) -> None:
+    def __init__(self, run: Run, vectors: str | None = None, *, live: bool = False) -> None:
         self._what = f"{len(run.ids)} tokens"
-        self.html = page(run, vectors)
+        self.html = page(run, vectors, live=live)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to an HTML file, which opens from disk."""
@@ -74,7 +81,9 @@ class Page:
         return f'<iframe title="{self._what}" style="{style}" {source}></iframe>'
 
 
-def explain(model: Model, text: str = TEXT, *, vectors: str | None = None) -> Page:
+def explain(
+    model: Model, text: str = TEXT, *, vectors: str | None = None, live: bool = False
+) -> Page:
     """Run a model on a text, and give the page that shows each of its parts at work.
 
     Parameters
@@ -84,6 +93,8 @@ def explain(model: Model, text: str = TEXT, *, vectors: str | None = None) -> Pa
         1 to 64 tokens.
     vectors : "all" or "last", optional
         Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
+    live : bool
+        Put the model and its tokenizer into the page, which runs any text then.
 
     Returns
     -------
@@ -103,4 +114,4 @@ def explain(model: Model, text: str = TEXT, *, vectors: str | None = None) -> Pa
     >>> gpt2np.explain(gpt2np.load(), "ROMEO:")  # doctest: +ELLIPSIS
     Page(3 tokens, ... bytes; .save('page.html') writes it)
     """
-    return Page(Run(model, text), vectors)
+    return Page(Run(model, text), vectors, live=live)

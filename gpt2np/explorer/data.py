@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,11 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpt2np.errors import InputError
 from gpt2np.explorer.run import VECTORS, Run, largest
 from gpt2np.explorer.terms import of_attention, of_run
 from gpt2np.params import Array
+from gpt2np.vocabulary import written
 
 NAMED = 1000  # next tokens that have their names on the page, to be drawn
+LIVE_MEGABYTES = 64  # a page with a model in it
+LIVE_ACTIVATIONS = {  # config's name, and live.js's
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+}
 ROOM = 1_900_000  # bytes of vectors that leave the page below 3 MB
 
 
@@ -74,6 +84,60 @@ def _shades(x: Array, most: int = 255) -> npt.NDArray[np.uint8]:
     """0 to 1 as 0 to `most`."""
     shades: npt.NDArray[np.uint8] = np.rint(most * np.clip(x, 0, 1)).astype(np.uint8)
     return shades
+
+
+def live(run: Run) -> tuple[dict[str, Any], dict[str, Packed]]:
+    """The model and its tokenizer, for the page to run: facts and arrays.
+
+    Weights that have 16 bits, as the embedded model's, are written so; others in float32.
+
+    Raises
+    ------
+    InputError
+        The page would be too large, or there is no script for the model's activation function or
+        its tokenizer.
+    """
+    config, params = run.config, run.model.params
+    half = all((array.astype("<f2") == array).all() for array in params.values())
+    megabytes = params.n_params * (2 if half else 4) * 4 / 3 / 1e6
+    if megabytes > LIVE_MEGABYTES:
+        raise InputError(
+            f"with the model in it the page would have about {megabytes:,.0f} MB, and a browser "
+            f"should not be given more than {LIVE_MEGABYTES}: leave out --live"
+        )
+    if config.activation_function not in LIVE_ACTIVATIONS:
+        raise InputError(
+            f"the page's script has no {config.activation_function}, only "
+            f"{' and '.join(sorted(LIVE_ACTIVATIONS))}: leave out --live"
+        )
+    merges, tokens = _vocabulary(run)
+    facts = {
+        **{"L": config.n_layer, "H": config.n_head, "D": config.n_embd, "K": config.head_width},
+        **{"V": config.vocab_size, "n_ctx": config.n_ctx, "epsilon": config.layer_norm_epsilon},
+        "scales": [config.score_scale(i) for i in range(config.n_layer)],
+        "activation": LIVE_ACTIVATIONS[config.activation_function],
+    }
+    weights = {
+        f"weight {name}": Packed("f2" if half else "f4", array) for name, array in params.items()
+    }
+    return facts, {"merges": _text(merges), "tokens": _text(tokens), **weights}
+
+
+def _vocabulary(run: Run) -> tuple[str, str]:
+    """The merges, a line each, and the tokens as they are written, as JSON."""
+    vocabulary = run.tokenizer._vocabulary
+    ways = vocabulary.add_prefix_space, vocabulary.cut, vocabulary.normalizers, vocabulary.splits
+    of_its_own = any(not added.special for added in vocabulary.added.values())
+    if ways != (False, True, (), ()) or run.tokenizer._lacking or of_its_own:
+        raise InputError(
+            "the page's script has GPT-2's own kind of tokenizer only: leave out --live"
+        )
+    tokens = [written(run.tokenizer.token_bytes(id)) for id in range(run.tokenizer.n_vocab)]
+    return "\n".join(vocabulary.merges), json.dumps(tokens)
+
+
+def _text(text: str) -> Packed:
+    return Packed("u1", np.frombuffer(text.encode(), np.uint8))
 
 
 class Kept(NamedTuple):
@@ -151,7 +215,7 @@ def pack(arrays: Mapping[str, Packed]) -> tuple[list[Any], str]:
 
 
 def _planes(kind: str, array: npt.NDArray[Any]) -> bytes:
-    little = np.ascontiguousarray(array, "<f4" if kind[0] == "f" else f"<{kind}")
+    little = np.ascontiguousarray(array, "<f4" if kind == "f3" else f"<{kind}")
     planes = little.reshape(-1, 1).view(np.uint8).T
     if kind == "f3":  # rounded, to 16 bits after the first
         rounded = little.reshape(-1, 1).view("<u4") + np.uint32(128)

@@ -47,11 +47,12 @@ function aligned(texts) {
 
 // Of each type, how many bytes are written, how many a number has, and what it is.
 const TYPES = { u1: [1, 1, Uint8Array], u2: [2, 2, Uint16Array], i4: [4, 4, Int32Array],
-                f3: [3, 4, Float32Array], f4: [4, 4, Float32Array] };
+                f2: [2, 2, Uint16Array], f3: [3, 4, Float32Array], f4: [4, 4, Float32Array] };
 
 // Unpack what data.py packed. Of an array, at(i, j, ...) is an entry, or a row of them.
 async function unpack(entries, base64) {
-  const packed = Uint8Array.from(atob(base64), character => character.charCodeAt(0));
+  const text = atob(base64), packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
   const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(plain).arrayBuffer());
   const arrays = {};
@@ -61,10 +62,17 @@ async function unpack(entries, base64) {
     const own = new Uint8Array(n * width);
     for (let k = width - written; k < width; k++)
       for (let i = 0; i < n; i++) own[i * width + k] = bytes[start++];
-    arrays[name] = array(new Numbers(own.buffer), shape);
+    const numbers = new Numbers(own.buffer);
+    arrays[name] = array(type === "f2" ? Float32Array.from(numbers, h => HALF[h]) : numbers, shape);
   }
   return arrays;
 }
+
+// Numbers of 16 bits: sign, 5 bits of exponent, 10 of fraction.
+const HALF = Float32Array.from(range(65536), h => {
+  const e = h >> 10 & 31, fraction = (h & 1023) / 1024;
+  return (h >> 15 ? -1 : 1) * (e ? 2 ** (e - 15) * (1 + fraction) : 2 ** -14 * fraction);
+});
 
 function array(values, shape) {
   const at = (...index) => {
@@ -156,6 +164,9 @@ const state = {
   pointed: null,    // the token that is pointed at, which is shown for as long
   cell: null,       // the cell of a vector that is pointed at, as [box, row, index]
   taken: null,      // the cell that is taken apart
+  step: null,       // of the guided way
+  off: new Set(),   // heads that are switched off, as "block,head", where the page is live
+  other: null,      // the run of another text, there
   temperature: 1, topK: Infinity, topP: 1,
   dark: dark.matches, width: 0,
 };
@@ -321,7 +332,7 @@ const CELLS = {
   "attn.c_attn": [["q", part(0), true], ["k", part(1), true], ["v", part(2), true]],
   "attn.scores": [
     ["q · k", (s, t) => scores(s, t)?.map(x => x / s.run.scales[s.open ?? 0])],
-    ["scaled, masked", scores],
+    ["÷ √K + mask", scores],
   ],
   "attn.pattern": [["softmax", (s, t) => { const x = scores(s, t); return x && softmax(x); }]],
   "attn.z": [["z", vector("attn.z"), true]],
@@ -533,6 +544,12 @@ view(bpe, s => [s.run, shown(s)], s => bpe.replaceChildren(create("ol", { classN
     ...parts.map(part => create("span", { className: "token", textContent: part })),
     merge ? ` merge ${merge.toLocaleString("en")}` : " bytes")))));
 
+// What else tells of the text
+view(document.querySelector(".raw"), s => [s.run], ({ run }) => {
+  if (run.live) document.querySelector(".raw .text").textContent = $("live-text").value;
+  $("n-tokens").textContent = run.T;
+});
+
 // The ids, and the positions, of all tokens
 for (const kind of ["ids", "positions"]) {
   const chips = document.querySelector(`.${kind} .chips`);
@@ -546,6 +563,17 @@ for (const kind of ["ids", "positions"]) {
     chips.children[shown(s)].classList.add("current");
   });
 }
+
+// What the cache holds, in words that figures.py has too
+view($("kept"), s => [s.run], ({ run }) => {
+  if (!run.live) return;
+  const each = 2 * run.L * run.D, count = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
+  const of = n => n.toLocaleString("en");
+  $("kept").textContent = `Kept after ${count(run.T, "token")}: k and v of ${count(run.L, "block")}, `
+    + `${count(run.H, "head")} of ${run.K} numbers: 2 · ${run.L} · ${run.D} · ${run.T} = `
+    + `${of(each * run.T)} numbers, ${of(4 * each * run.T)} bytes in float32. The next token adds `
+    + `2 · ${run.L} · ${run.D} = ${of(each)} (${of(4 * each)} bytes).`;
+});
 
 // The cache: keys and values of the chosen head, a row for each token, and room for the next
 const held = document.querySelector("[data-cells=cache]");
@@ -794,7 +822,7 @@ view($("stream-readout"), s => [s.run, shown(s)], s => {
 // The logit lens
 
 view($("lens-table"), s => [s.run], ({ run }) => {
-  [...$("lens-table").tBodies[0].rows].forEach((row, t) => [...row.cells].slice(1).forEach(
+  if (!run.live) [...$("lens-table").tBodies[0].rows].forEach((row, t) => [...row.cells].slice(1).forEach(
     (cell, n) => share(cell, run.lens(n ? run.tabled[n - 1] + 1 : 0, t)[0][1])));
 });
 view($("lens-now"), s => [s.run, shown(s)], s => {
@@ -857,7 +885,14 @@ view($("sampling-readout"), aboutSampling, s => {
 view($("next-table"), aboutSampling, s => {
   const p = distribution(s), rows = [...$("next-table").tBodies[0].rows];
   const chances = aligned(rows.map((_, rank) => number(p[rank] ?? 0)));
+  const order = orderOf(s.run);
+  const logits = aligned(rows.map((_, rank) => number(s.run.logits[order[rank]] ?? NaN)));
   rows.forEach((row, rank) => {
+    if (s.run.live) {
+      row.cells[0].replaceChildren(token(s.run.name(order[rank])));
+      row.cells[1].textContent = order[rank];
+      row.cells[2].textContent = logits[rank];
+    }
     row.classList.toggle("left-out", rank >= p.length);
     row.querySelector("rect").setAttribute("width", 100 * (p[rank] ?? 0));
     row.cells[3].textContent = chances[rank];
@@ -884,7 +919,72 @@ $("draw").addEventListener("click", () => {
   const name = state.run.name(id);
   $("drawn").replaceChildren(name === undefined ? "token" : token(name),
                              ` (${id}), p = ${number(p[rank])}`);
+  drawn.append?.(id);
 });
+const drawn = { append: null };    // where the page is live, what a token that is drawn is added to
+
+// The guided way: one box after another, with the first sentence of what the ledger says of it
+
+const way = all(".flow [data-step]").filter(item => item.querySelector(".sheet"));
+const inBlock = item => inside.contains(item);
+
+function sentence(item) {
+  const text = item.querySelector(".sheet p").textContent;
+  return text.match(/^.*?[.](?= [A-Z]|$)/s)?.[0] ?? text;
+}
+
+function go(step) {
+  if (step !== null && inBlock(way[step]) && state.open === null) set({ open: state.block });
+  set({ step });
+}
+
+view($("guide"), s => [s.step], ({ step }) => {
+  for (const item of all(".guided")) item.classList.remove("guided");
+  $("guide-on").hidden = step === null;
+  $("guide-start").hidden = step !== null;
+  if (step === null) return;
+  way[step].classList.add("guided");
+  $("guide-back").disabled = step === 0;
+  $("guide-next").disabled = step === way.length - 1;
+});
+view($("guide-told"), s => [s.run, s.step, shown(s), s.open, s.head], s => {
+  if (s.step === null) return;
+  const item = way[s.step], title = item.querySelector(".title").textContent;
+  const reading = item.querySelector(".reading").cloneNode(true).childNodes;
+  $("guide-told").replaceChildren(
+    create("b", { textContent: `${s.step + 1} of ${way.length}: ${title}. ` }), sentence(item),
+    " For ", token(s.run.tokens[shown(s)]), ": ", ...reading.length ? reading : ["see its cells"], ".");
+});
+// After the readings and cells are drawn, which make the page longer
+view($("guide"), s => [s.step], ({ step }) => requestAnimationFrame(() => {
+  if (step !== null) way[step].scrollIntoView({ block: "center" });
+}));
+for (const [id, to] of [["start", () => 0], ["next", () => state.step + 1],
+                        ["back", () => state.step - 1], ["end", () => null]])
+  $(`guide-${id}`).addEventListener("click", () => {
+    go(to());
+    const focus = id === "start" ? "guide-next" : id === "end" ? "guide-start" : null;
+    requestAnimationFrame(() => focus && $(focus).focus({ preventScroll: true }));
+  });
+
+// The address has what is chosen after its "#", so that it can be sent
+
+const ADDRESSED = ["token", "block", "head", "step"];
+
+function fromAddress({ T, L, H }) {
+  const most = { token: T, block: L, head: H, step: way.length }, change = {};
+  for (const [key, text] of new URLSearchParams(location.hash.slice(1)))
+    if (key in most && /^\d{1,4}$/.test(text) && Number(text) < most[key]) change[key] = Number(text);
+  return "block" in change ? { ...change, open: change.block } : change;
+}
+let addressed = "";
+view(document.body, s => ADDRESSED.map(key => s[key]), s => {
+  const parts = ADDRESSED.filter(key => s[key] !== null).map(key => `${key}=${s[key]}`).join("&");
+  if (addressed && parts !== addressed)
+    try { history.replaceState(null, "", `#${parts}`); } catch { /* in a frame there is none */ }
+  addressed = parts;
+});
+addEventListener("hashchange", () => set(fromAddress(state.run)));
 
 // Begin
 
@@ -892,24 +992,27 @@ chooser($("choose-token"), "token", tokenLabels);
 chooser($("choose-block"), "block", blockLabels);
 chooser($("choose-mlp-block"), "block", blockLabels);
 chooser($("choose-head"), "head", headLabels);
-view($("choose-token"), s => [s.run], ({ run }) =>
-  all("label", $("choose-token")).forEach((label, t) => {
-    pointAt(label, t);
-    share(label.lastChild, run.surprisal[t] / 20);
-  }));
+view($("choose-token"), s => [s.run], () =>
+  all("label", $("choose-token")).forEach(pointAt));
+view($("tokens-table"), s => [s.run], ({ run: { surprisal } }) =>    // which takes time to compute
+  all("label", $("choose-token")).forEach((label, t) => share(label.lastChild, surprisal[t] / 20)));
 all(".reading[data-name], .reading[data-block]").forEach(reading);
 all("[data-cells]").forEach(cells);
 
 async function begin() {
   const facts = JSON.parse($("run").textContent);
-  const run = storedRun(facts, await unpack(facts.arrays, $("arrays").textContent));
+  const arrays = await unpack(facts.arrays, $("arrays").textContent);
+  const run = facts.model ? computedRun(beginLive(facts, arrays), facts.ids, state.off)
+                          : storedRun(facts, arrays);
   document.documentElement.classList.add("js");
   for (const element of all(".live")) element.hidden = false;
   for (const details of all(".numbers")) details.open = false;
   dark.addEventListener("change", () => set({ dark: dark.matches }));
   new ResizeObserver(([{ contentRect }]) => set({ width: contentRect.width })).observe($("stream"));
-  const { token: t, head } = run.opening;
-  set({ run, ...run.opening, open: 0, taken: ["attn.scores", 0, run.kept.all
+  const { token: t, head } = facts.opening;
+  set({ run, ...facts.opening, open: 0, taken: ["attn.scores", 0, run.kept.all
     ? run.nearest(0, head, t)[0][0] : run.marked("attn.scores", 0, head, t)[0]] });
+  set(fromAddress(run));
+  if (run.live) document.documentElement.classList.add("alive");
 }
 begin();

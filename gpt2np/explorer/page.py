@@ -17,18 +17,30 @@ from gpt2np.version import __version__
 TIED = "The dashed line is one matrix, used twice: to look tokens up, and to score them at the end."
 
 
-def page(run: Run, vectors: str | None = None) -> str:
-    """Write the whole page, with the vectors of "all" tokens, the "last", or as there is room."""
+def page(run: Run, vectors: str | None = None, *, live: bool = False) -> str:
+    """Write the whole page, with the vectors of "all" tokens, the "last", or as there is room; or
+    with the model itself, to run in the page."""
     account = ledger(run.config, T=len(run.ids))
     kept = data.kept(run, vectors)
-    entries, packed = data.pack(data.arrays(run, kept))
+    facts = data.facts(run) | {"kept": kept._asdict()}
+    live_form = live_heads = ""
     template, style, script = map(_file, ("page.html", "page.css", "page.js"))
+    if live:
+        facts["model"], arrays = data.live(run)
+        script = _file("live.js") + script
+        form, live_heads = _file("live.html").split("---\n")
+        live_form = Template(form).substitute(text=join(run.text))
+    else:
+        arrays = data.arrays(run, kept)
+    entries, packed = data.pack(arrays)
     return Template(template).substitute(
         # What the page is made of
         style=style,
         script=script,
-        run=as_json({**data.facts(run), "kept": kept._asdict(), "arrays": entries}),
+        run=as_json(facts | {"arrays": entries}),
         arrays=packed,
+        live_form=live_form,
+        live_heads=live_heads,
         style_hash=_hash(style),
         script_hash=_hash(script),
         # What it says
@@ -43,7 +55,7 @@ def page(run: Run, vectors: str | None = None) -> str:
         D=f"{run.config.n_embd:,}",
         F=f"{run.config.n_inner:,}",
         V=f"{run.config.vocab_size:,}",
-        fewer=_fewer(run, kept),
+        fewer="" if live else _fewer(run, kept),
         # What it shows
         flow=Flow(account, run).draw(),
         tokens=figures.tokens(run),
@@ -83,7 +95,11 @@ def _facts(run: Run, account: Ledger) -> Markup:
     }
     return join(
         *(
-            element("div", element("dt", name), element("dd", value))
+            element(
+                "div",
+                element("dt", name),
+                element("dd", value, id="n-tokens" if name == "tokens" else None),
+            )
             for name, value in facts.items()
         )
     )
