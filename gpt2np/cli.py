@@ -58,6 +58,10 @@ EXAMPLES = {
     ),
     "bench": ("gpt2np bench --json", "gpt2np bench --shape gpt2"),
     "info": ("gpt2np info gpt2", "gpt2np info folder/model.safetensors --tensors"),
+    "evaluate": (
+        "gpt2np evaluate perplexity corpus.txt -m gpt2 --recipe hf",
+        "gpt2np evaluate choice questions.jsonl --json",
+    ),
     "golden": (
         "gpt2np golden record --weights tiny --with-weights golden.npz",
         "gpt2np golden check mine.npz golden.npz",

@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         help="where to write config.json, model.safetensors and the vocabulary; or a file that "
-        "ends in .gguf (for llama.cpp) or .npz (for NumPy)",
+        "ends in .gguf (for llama.cpp), .npz (for NumPy) or .bin (for llm.c, with its tokenizer "
+        "beside it)",
     )
     parser.add_argument(
         "--dtype",
