@@ -265,6 +265,7 @@ class Opened:
     tokenizer: Tokenizer | None
     why_no_tokenizer: str
     beside: Beside
+    adapter: str = ""  # what was merged into the weights, and into whose
 
 
 def inspect(
@@ -293,7 +294,8 @@ def _inspect(path: Path, name: str, dtype: str, copy: bool, verify: bool) -> Ope
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype, copy=copy)
     tokenizer, why_not = _own_tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if says_all(checkpoint) else Beside.read(folder)
+    own = Beside(checkpoint.config, config_file=checkpoint.files[0].name)
+    beside = own if says_all(checkpoint) else Beside.read(folder)
     if path.is_file() and adapter_folder(path.parent) is not None:
         note = f"the adapter in {path.parent.name} is not applied to a file: load the folder"
         fitted = replace(fitted, notes=(*fitted.notes, note))
@@ -311,7 +313,7 @@ def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bo
     if base is not None:
         try:
             path, _ = _find(base)
-        except GPT2Error as error:
+        except (GPT2Error, OSError, ValueError) as error:
             raise CheckpointError(f"{folder}, an adapter, lacks its base: {error}") from None
         if adapter_folder(path) is not None:
             raise CheckpointError(f"{folder}: the base of this adapter, {base}, is an adapter too")
@@ -327,6 +329,7 @@ def _inspect_adapter(folder: Path, name: str, dtype: str, copy: bool, verify: bo
         fitted=replace(opened.fitted, params=params),
         tokenizer=tokenizer,
         why_no_tokenizer=why_not,
+        adapter=f"{adapter.files[0].name}, merged into {base or 'what lies beside it'}",
     )
 
 

@@ -109,7 +109,42 @@ def torch_file(tensors, beside, rng):
     return torch_zip(stream(value), storages)
 
 
+ADAPTER = {
+    "peft_type": "LORA",
+    "base_model_name_or_path": ".",
+    "r": 2,
+    "lora_alpha": 4,
+    "use_rslora": False,
+    "rank_pattern": {"c_proj": 1},
+    "alpha_pattern": {},
+    "modules_to_save": None,
+}
+MATRICES = {
+    "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight": np.ones((2, 8), "<f4"),
+    "base_model.model.transformer.h.0.attn.c_attn.lora_B.weight": np.ones((24, 2), "<f4"),
+    "base_model.model.transformer.h.1.attn.c_proj.lora_A.weight": np.ones((1, 8), "<f4"),
+    "base_model.model.transformer.h.1.attn.c_proj.lora_B.weight": np.ones((8, 1), "<f4"),
+    "base_model.model.transformer.wte.lora_embedding_A": np.ones((2, 11), "<f4"),
+    "base_model.model.transformer.wte.lora_embedding_B": np.ones((8, 2), "<f4"),
+    "base_model.model.lm_head.weight": np.ones((11, 8), "<f4"),
+    "base_model.model.transformer.ln_f.bias": np.ones(8, "<f4"),
+}
+
+
+def make_adapter(folder, rng):
+    """A good base, with a spoilt adapter beside it."""
+    (folder / "config.json").write_text(json.dumps(CONFIG.to_dict()))
+    safetensors.save(folder / "model.safetensors", TENSORS)
+    encoded = json.dumps(spoil_config(ADAPTER, rng)).encode("utf-8", "surrogatepass")
+    (folder / "adapter_config.json").write_bytes(encoded)
+    matrices = spoil_tensors(MATRICES, rng) if rng.random() < 0.7 else MATRICES
+    safetensors.save(folder / "adapter_model.safetensors", matrices)
+
+
 def make(folder, rng):
+    if rng.random() < 0.25:
+        make_adapter(folder, rng)
+        return
     config = spoil_config(CONFIG.to_dict(), rng)
     encoded = json.dumps(config).encode("utf-8", "surrogatepass")
     tensors = spoil_tensors(TENSORS, rng)

@@ -350,9 +350,10 @@ def whole_module(folder):
 
 def unmerged(folder):
     peft = pytest.importorskip("peft")
-    model = peft.get_peft_model(
-        reference(), peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True)
-    )
+    settings = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = peft.get_peft_model(reference(), settings)
     torch.save(model.state_dict(), folder / "model.pt")
     write_config(folder)
 
@@ -485,6 +486,8 @@ def test_an_adapter_is_merged_as_peft_merges_it(tmp_path, case):
     for source in (folder, folder / "adapter_model.safetensors"):
         ours = forward(load(source).params, IDS)
         assert np.abs(ours - theirs).max() <= 2e-5 * np.abs(theirs).max()
+    said = inspect(folder).adapter
+    assert said == f"adapter_model.safetensors, merged into {tmp_path / 'base'}"
     alone = forward(load(tmp_path / "base").params, IDS)
     assert np.abs(alone - theirs).max() > 0.01
 

@@ -146,11 +146,15 @@ def test_a_beam_that_a_processor_kills_leaves_the_others():
         generate(tiny, [1], num_beams=4, max_new_tokens=4, processors=[killer])
 
 
-def test_a_processor_that_runs_out():
+def test_a_processor_or_a_probe_that_runs_out():
     replies = iter([])
     for options in ({}, {"num_beams": 2}):
-        with pytest.raises(InputError, match="raised StopIteration"):
-            generate(tiny, [1], processors=[lambda *_: next(replies)], **options)
+        for given in (
+            {"processors": [lambda *_: next(replies)]},
+            {"probe": lambda *_: next(replies)},
+        ):
+            with pytest.raises(InputError, match="raised StopIteration"):
+                generate(tiny, [1], **given, **options)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -211,6 +215,18 @@ def test_special_tokens_that_a_text_spells():
     assert generate(tiny, text, max_new_tokens=1, special=True).prompt_ids == [64, EOT, 65]
     assert EOT not in score(tiny, text).ids
     assert score(tiny, text, special=True).ids == [64, EOT, 65]
+
+
+def test_what_the_tokenizers_files_ask_for_begins_a_text_once():
+    asking = Tokenizer(Tokenizer.gpt2()._vocabulary._replace(begins_with=EOT))
+    model = Model(tiny.params, asking)
+    for prompt, special in (("ab", False), ("<|endoftext|>ab", True)):
+        one = generate(model, prompt, special=special, max_new_tokens=1)
+        assert one.prompt_ids == [EOT, *asking.encode("ab")]
+    assert generate(model, "", max_new_tokens=1).prompt_ids == [EOT]
+    assert generate(model, [1, 2], max_new_tokens=1).prompt_ids == [1, 2]
+    assert score(model, "ab").ids == asking.encode("ab")
+    assert score(model, "ab").total == pytest.approx(score(tiny, "ab").total)
 
 
 # Texts of any kind

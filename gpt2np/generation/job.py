@@ -24,8 +24,11 @@ class Job:
 
     def __init__(self, model: Model, prompt: Any, settings: Settings) -> None:
         self.model, self.settings = model, settings
-        rows, self.many = ragged.parse(model, prompt, special=settings.special)
-        self.prompts = [_begun(model, row) for row in rows]
+        given, self.many = ragged.items(prompt)
+        self.prompts = []
+        for number, item in enumerate(given, 1):
+            with ragged.naming(number, self.many):
+                self.prompts.append(_prompt(model, item, settings))
         if self.many and settings.cache is not None:
             raise InputError("a cache continues one text: give one prompt, and num_samples=1")
         self._check_room()
@@ -75,7 +78,7 @@ class Job:
 
     def pieces(self) -> Iterator[str]:
         """Run to the end; give the text of each new token as it comes."""
-        steps = self._pieces() if self.settings.max_new_tokens else iter(())
+        steps = _not_stopped(self._pieces()) if self.settings.max_new_tokens else iter(())
         if not self.settings.progress:
             yield from steps
             return
@@ -127,6 +130,16 @@ class Job:
         return each if self.many else each[0]
 
 
+def _not_stopped(steps: Iterator[str]) -> Iterator[str]:
+    """Tell of a StopIteration that a probe raises, which Python would not let out of here."""
+    try:
+        yield from steps
+    except RuntimeError as error:
+        if isinstance(error.__cause__, StopIteration):
+            raise InputError("the probe raised StopIteration: it has no more to give") from None
+        raise
+
+
 def _continue_together(
     predictor: Predictor,
     settings: Settings,
@@ -149,10 +162,14 @@ def _continue_together(
         logits = predictor.after_last(np.array([ids[-1:] for ids in sequences]), cache)
 
 
-def _begun(model: Model, prompt: Ids) -> Ids:
-    """Give an empty prompt the id that a text begins with."""
-    if len(prompt):
-        return prompt
+def _prompt(model: Model, given: Any, settings: Settings) -> Ids:
+    """Give the ids of a prompt, after what texts begin with where there is anything to begin."""
+    ids = ragged.row(model, given, settings.special)
+    start = model.tokenizer.begins_with if isinstance(given, str) else None
+    if start is not None:  # the tokenizer's files ask for it, once
+        return ids if ids[:1].tolist() == [start] else np.append(start, ids).astype(np.intp)
+    if len(ids):
+        return ids
     if model.bos is None:
         raise InputError(
             "an empty prompt starts from <|endoftext|>, which this model does not have: "

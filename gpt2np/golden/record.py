@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt2np import dumps
+from gpt2np import dumps, ragged
 from gpt2np.cache import KVCache
 from gpt2np.checkpoints.base import map_file
 from gpt2np.config import Config
@@ -188,9 +188,12 @@ def run_model(
 
 
 def _ids(model: Model, prompt: str | Sequence[int] | Sequence[Sequence[int]]) -> Ids:
-    if not isinstance(prompt, str):
-        return check_ids(model.config, prompt).astype(np.int64)
-    return check_ids(model.config, model.tokenizer.encode(prompt)).astype(np.int64)
+    rows, _ = ragged.parse(model, prompt)
+    if len({len(row) for row in rows}) > 1:
+        raise InputError(
+            "texts recorded together have one length in tokens: record them one by one"
+        )
+    return check_ids(model.config, np.stack(rows)).astype(np.int64)
 
 
 def _load_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, AnyArray]:
