@@ -36,6 +36,7 @@ class Beside:
 
     config: Mapping[str, Any] = field(default_factory=dict)
     generation: Mapping[str, Any] | None = None  # None: there is no such file
+    config_file: str = CONFIG  # where the config stands: a GGUF holds its own
 
     @classmethod
     def read(cls, folder: Path) -> Beside:
@@ -55,7 +56,7 @@ class Beside:
         if self.generation is not None:
             said_by, said = GENERATION, self.generation.get(key)
         elif key in self.config:
-            said_by, said = CONFIG, self.config[key]
+            said_by, said = self.config_file, self.config[key]
         elif tokenizer is not None and tokenizer.eot is not None:
             said_by, said = f"the tokenizer's {END_OF_TEXT}", tokenizer.eot
         else:

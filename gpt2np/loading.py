@@ -294,7 +294,8 @@ def _inspect(path: Path, name: str, dtype: str, copy: bool, verify: bool) -> Ope
     folder = path if path.is_dir() else checkpoint.files[0].parent
     fitted = fit(checkpoint, find_config(checkpoint, folder), dtype, copy=copy)
     tokenizer, why_not = _own_tokenizer(checkpoint, folder, fitted.params.config)
-    beside = Beside(checkpoint.config) if says_all(checkpoint) else Beside.read(folder)
+    own = Beside(checkpoint.config, config_file=checkpoint.files[0].name)
+    beside = own if says_all(checkpoint) else Beside.read(folder)
     if path.is_file() and adapter_folder(path.parent) is not None:
         note = f"the adapter in {path.parent.name} is not applied to a file: load the folder"
         fitted = replace(fitted, notes=(*fitted.notes, note))

@@ -13,10 +13,11 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from functools import cache, cached_property, partial
 from heapq import heapify, heappop, heappush
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise, repeat
 
 from gpt2np.assets_path import assets
 from gpt2np.errors import InputError, TokenizerError, shown
@@ -52,6 +53,7 @@ _ascii_pieces = re.compile(ASCII_PIECE).findall
 _chunks = re.compile(CHUNK).findall
 
 _REMEMBERED = 1 << 17  # as many chunks at most, some 30 MB
+_MANY = 1 << 20  # symbols of one piece; more are held in arrays: slower, but a third of the memory
 _SHORT = 64  # characters; longer chunks are forgotten, longer pieces merged otherwise
 
 
@@ -249,16 +251,15 @@ class Tokenizer(Shown):
         """
         ids = list(ids)
         try:
-            written = "".join(map(self._tokens.__getitem__, ids))
-            negative = min(ids, default=0) < 0
+            ids = list(map(operator.index, ids))
+            if min(ids, default=0) >= 0:
+                return unwritten("".join(map(self._tokens.__getitem__, ids)))
         except (IndexError, TypeError):
-            negative = True
-        if negative:
-            wrong = next(id for id in ids if not self._is_id(id))
-            raise TokenizerError(
-                f"{wrong!r} is no token id: these are the whole numbers 0 to {self.n_vocab - 1}"
-            )
-        return unwritten(written)
+            pass
+        wrong = next(id for id in ids if not self._is_id(id))
+        raise TokenizerError(
+            f"{wrong!r} is no token id: these are the whole numbers 0 to {self.n_vocab - 1}"
+        )
 
     def token_bytes(self, id: int) -> bytes:
         """Return the bytes of one token.
@@ -411,11 +412,12 @@ class Tokenizer(Shown):
         # Each token of GPT-2 merges to itself, which not every list of merges ensures.
         if self._embedded and word in ids:
             return (ids[word],)
-        symbols = list(word)
+        symbols: Sequence[str] = word
         if self._lacking:
             symbols = [s for char in word if (s := self._lacking.get(char, char))]
-        merge = _merge_short if len(symbols) <= _SHORT else _merge_long
-        return tuple(map(ids.__getitem__, merge(symbols, self._ranks)))
+        if len(symbols) <= _SHORT:
+            return tuple(map(ids.__getitem__, _merge_short(list(symbols), self._ranks)))
+        return tuple(map(ids.__getitem__, _merge_long(symbols, self._ranks)))
 
     def _is_id(self, id: object) -> bool:
         try:
@@ -459,46 +461,70 @@ def _merge_short(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
     return symbols
 
 
-def _merge_long(symbols: list[str], rank_of: Mapping[str, int]) -> list[str]:
+def _merge_long(symbols: Sequence[str], rank_of: Mapping[str, int]) -> Iterator[str]:
     """Do the same in linear time: a linked list of symbols, and the places of each rank's pairs.
 
     A merge makes pairs of later ranks, as a rule; where merges are listed out of order, the
-    places that are left of a rank wait until those of an earlier one are done.
+    places that are left of a rank wait until those of an earlier one are done. Symbols are held
+    as numbers, 20 bytes for each in arrays: a piece may have millions.
     """
     n = len(symbols)
-    symbols.append("")  # the end; also what index -1, before the start, finds
-    before = list(range(-1, n))
-    after = [*range(1, n + 1), n]
-    ranks = [rank_of.get(f"{left} {right}") for left, right in pairwise(symbols)]
-    ranks.append(None)
-    places: dict[int, list[int]] = {}
-    for i, rank in enumerate(ranks):
-        if rank is not None:
-            places.setdefault(rank, []).append(i)
+    hold: Callable[[Iterable[int]], MutableSequence[int]] = (
+        list if n < _MANY else partial(array, "i")
+    )
+    texts = [
+        *dict.fromkeys(symbols),
+        "",
+    ]  # and the end; also what index -1, before the start, finds
+    number_of = {text: number for number, text in enumerate(texts)}
+    numbers = hold(chain(map(number_of.__getitem__, symbols), [number_of[""]]))
+    before, after = hold(range(-1, n)), hold(chain(range(1, n + 1), [n]))
+    ranks = hold(repeat(-1, n + 1))
+    places: dict[int, MutableSequence[int]] = {}
+    find = rank_of.get
+    for i, (left, right) in enumerate(pairwise(numbers)):
+        rank = find(f"{texts[left]} {texts[right]}", -1)
+        if rank >= 0:
+            ranks[i] = rank
+            if rank not in places:
+                places[rank] = hold(())
+            places[rank].append(i)
     waiting = list(places)
     heapify(waiting)
     while waiting:
         lowest = heappop(waiting)
-        for done, i in enumerate(here := sorted(places.pop(lowest)), 1):
+        here, merged = _in_order(places.pop(lowest)), -1
+        for done, i in enumerate(here, 1):
             if ranks[i] != lowest:
                 continue  # a merge nearby has made this another pair
             j = after[i]
-            symbols[i] += symbols[j]
-            symbols[j], ranks[j] = "", None
+            if merged < 0:
+                text = texts[numbers[i]] + texts[numbers[j]]
+                merged = number_of.setdefault(text, len(texts))
+                texts += [text] * (merged == len(texts))
+            numbers[i], numbers[j], ranks[j] = merged, -1, -1
             after[i] = after[j]
             before[after[j]] = i
             for left in (before[i], i):
-                new = ranks[left] = rank_of.get(f"{symbols[left]} {symbols[after[left]]}")
-                if new is not None:
-                    if new not in places:
-                        places[new] = []
-                        heappush(waiting, new)
-                    places[new].append(left)
+                pair = f"{texts[numbers[left]]} {texts[numbers[after[left]]]}"
+                rank = ranks[left] = find(pair, -1)
+                if rank >= 0:
+                    if rank not in places:
+                        places[rank] = hold(())
+                        heappush(waiting, rank)
+                    places[rank].append(left)
             if waiting and waiting[0] < lowest:
                 places[lowest] = here[done:]
                 heappush(waiting, lowest)
                 break
-    return list(filter(None, symbols))
+    numbers.pop()
+    return map(texts.__getitem__, array("i", filter((-1).__lt__, numbers)))
+
+
+def _in_order(places: MutableSequence[int]) -> MutableSequence[int]:
+    """Sort places, which as a rule they are: a list of them all would take much memory."""
+    sorted_already = all(map(operator.le, places, islice(places, 1, None)))
+    return places if sorted_already else array("i", sorted(places))
 
 
 def _pieces(chunk: str) -> list[str]:

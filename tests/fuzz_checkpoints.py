@@ -776,7 +776,9 @@ def make_anything(rng):
     elif kind < 0.5:
         data = rng.randbytes(rng.choice([0, 1, 9, 600])) + rng.choice(MAGICS)
     else:
-        one, two = (rng.choice(list(rng.choice(makers)(rng)[0].values())) for _ in range(2))
+        first = rng.choice(makers)
+        second = first if rng.random() < 0.5 else rng.choice(makers)
+        one, two = (rng.choice(list(maker(rng)[0].values())) for maker in (first, second))
         data = splice(one, two, rng)
     file = rng.choice(["model.safetensors", "pytorch_model.bin", "x", "checkpoint", "tf_model.h5"])
     return {file: data}, rng.choice(["", file])

@@ -12,6 +12,7 @@ import gpt2np
 from gpt2np import Config, Tokenizer
 from gpt2np.checkpoints import ggml_blocks, gguf, open_checkpoint
 from gpt2np.errors import CheckpointError, TokenizerError
+from gpt2np.loading import inspect
 
 CONFIG = Config(vocab_size=50257, n_ctx=1024, n_embd=32, n_head=2, n_layer=2)
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
@@ -181,6 +182,7 @@ def test_the_tokens_of_the_header(tmp_path):
     assert len(encode("<|endoftext|>")) > 1
     assert model.tokenizer.n_vocab == 259
     assert (model.bos, model.eos) == (258, (257,))
+    assert inspect(tmp_path / "x").beside.boundary("eos_token_id", None, 260).said_by == "x"
 
 
 def test_a_header_that_asks_for_a_token_before_each_text(tmp_path):

@@ -33,10 +33,10 @@ def openai(params):
     return arrays
 
 
-def linear(params):
-    """As MLX's and nanoGPT's: matrices as [out, in]."""
+def mlx(params):
+    """As mlx-lm's: matrices as [out, in]."""
     return {
-        name: array.T if array.ndim == 2 and name.startswith("h.") else array
+        f"model.{name}": array.T if array.ndim == 2 and name.startswith("h.") else array
         for name, array in params.items()
     }
 
@@ -61,7 +61,7 @@ def save_column_wise(folder, arrays):
 
 
 @pytest.mark.parametrize("save", [save_npz, save_compressed, save_npy, save_column_wise])
-@pytest.mark.parametrize("family", [hugging_face, openai, linear])
+@pytest.mark.parametrize("family", [hugging_face, openai, mlx])
 def test_equals_the_safetensors(tmp_path, save, family):
     (tmp_path / "numpy").mkdir()
     save(tmp_path / "numpy", family(PARAMS))

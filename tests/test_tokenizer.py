@@ -248,7 +248,7 @@ def test_long_pieces_take_look_ups_in_proportion(letters):
     asked = []
     for length in (4096, 8192):
         ranks = Counting(RANKS)
-        _merge_long(random.Random(0).choices(letters, k=length), ranks)
+        list(_merge_long(random.Random(0).choices(letters, k=length), ranks))
         asked.append(ranks.asked)
     assert asked[1] <= 2.1 * asked[0]
     assert asked[0] <= 3 * 4096
@@ -256,16 +256,40 @@ def test_long_pieces_take_look_ups_in_proportion(letters):
 
 @given(st.text(st.sampled_from("abcde Ġ-="), max_size=64), st.randoms(use_true_random=False))
 def test_both_ways_to_merge_agree(word, rng):
-    assert _merge_long(list(word), RANKS) == _merge_short(list(word), RANKS)
+    assert list(_merge_long(word, RANKS)) == _merge_short(list(word), RANKS)
     sample = rng.sample(MERGES[:300], 150)
     ranks = {merge: rank for rank, merge in enumerate(sample)}
-    assert _merge_long(list(word), ranks) == _merge_short(list(word), ranks)
+    assert list(_merge_long(word, ranks)) == _merge_short(list(word), ranks)
 
 
 def test_a_merge_that_is_listed_before_its_parts_goes_first():
     ranks = {"ab a": 0, "a b": 1}
     for merge in (_merge_short, _merge_long):
-        assert merge(list("abab"), ranks) == ["aba", "b"]
+        assert list(merge(list("abab"), ranks)) == ["aba", "b"]
+
+
+@pytest.mark.parametrize("letters", ["a", "漢", "ab\u00e9😀"])
+def test_a_piece_of_any_length_takes_few_bytes_a_character(letters):
+    """Measured in a process of its own: with NumPy's and this process's memory left out."""
+    code = (
+        "import resource, sys; from gpt2np import Tokenizer; tokenizer = Tokenizer.gpt2();"
+        "tokenizer.encode('a é'); measure = resource.getrusage;"
+        "size = lambda: measure(resource.RUSAGE_SELF).ru_maxrss;"
+        "text = sys.argv[1] * (2**20 // len(sys.argv[1])); before = size();"
+        "ids = tokenizer.encode(text); print((size() - before) * 1024 / len(text));"
+        "assert tokenizer.decode(ids) == text"
+    )
+    pytest.importorskip("resource")
+    taken = float(subprocess.check_output([sys.executable, "-c", code, letters], text=True))
+    assert taken < 100
+
+
+@pytest.mark.parametrize("letters", ["a", "ab", ascii_lowercase, "中文é"])
+def test_pieces_held_in_arrays_are_the_same(monkeypatch, letters):
+    text = "".join(random.Random(1).choices(letters, k=3000))
+    ids = GPT2.encode(text)
+    monkeypatch.setattr(tokenizer_module, "_MANY", 0)
+    assert GPT2.encode(text) == ids
 
 
 def test_a_hundred_thousand_bytes_in_one_piece():
@@ -315,6 +339,20 @@ def test_decode_names_the_id_and_the_range(ids):
 )
 def test_decode_takes_any_iterable(kind):
     assert GPT2.decode(kind([15496, 995])) == "Hello world"
+
+
+def test_decode_takes_what_counts_as_an_integer():
+    class Id:
+        def __init__(self, id):
+            self.id = id
+
+        def __index__(self):
+            return self.id
+
+    assert GPT2.decode([Id(15496), np.uint16(995)]) == "Hello world"
+    assert GPT2.token_bytes(Id(995)) == b" world"
+    with pytest.raises(TokenizerError, match="is no token id"):
+        GPT2.decode([Id(15496), Id(-1)])
 
 
 def test_decode_nothing():

@@ -59,7 +59,9 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     stored = Counter(checkpoint.dtypes.values())
     facts: dict[str, Any] = {
         "source": opened.name,
-        "format": checkpoint.format,
+        "format": checkpoint.format
+        if checkpoint.family.lower() in ("", checkpoint.format)
+        else f"{checkpoint.format} ({checkpoint.family})",
         "files": {file.name: f"{file.stat().st_size:,} bytes" for file in checkpoint.files},
         **({"adapter": opened.adapter} if opened.adapter else {}),
         "config": config.to_dict(),
