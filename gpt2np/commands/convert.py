@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
 from gpt2np.saving import SAVE_DTYPES, save
@@ -34,4 +35,6 @@ def run(args: argparse.Namespace) -> None:
     args.dtype = "float32"
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)
+    if model.why_no_tokenizer:
+        print(f"gpt2np: no tokenizer is written: {model.why_no_tokenizer}", file=sys.stderr)
     print(save(model, args.folder, dtype=args.save_dtype, overwrite=args.force))
