@@ -10,7 +10,6 @@ Facts about the arrays go with them as JSON, under the name "meta".
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import struct
@@ -23,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.checkpoints import open_checkpoint, safetensors
-from gpt2np.checkpoints.base import check_shape, map_file, parse_json, quote
+from gpt2np.checkpoints import npy, open_checkpoint, safetensors
+from gpt2np.checkpoints.base import map_file, parse_json, quote
 from gpt2np.errors import CheckpointError, InputError
 from gpt2np.files import replacing, write_text
 
@@ -106,7 +105,10 @@ def _load_folder(path: Path) -> tuple[dict[str, AnyArray], str]:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise CheckpointError(f"{path} holds no .npy files")
-    arrays = {file.name.removesuffix(".npy"): parse_npy(map_file(file), file) for file in files}
+    arrays = {
+        file.name.removesuffix(".npy"): npy.read_array(map_file(file), quote(str(file)))[0]
+        for file in files
+    }
     meta = path / f"{META}.json"
     return arrays, _text(meta) if meta.exists() else ""
 
@@ -137,6 +139,7 @@ def _load_members(path: Path, archive: zipfile.ZipFile) -> tuple[dict[str, AnyAr
             "recording packs as small"
         )
     arrays: dict[str, AnyArray] = {}
+    text = ""
     for member in members:
         name = member.filename.removesuffix(".npy")
         where = f"{path}: {quote(member.filename)}"
@@ -148,55 +151,31 @@ def _load_members(path: Path, archive: zipfile.ZipFile) -> tuple[dict[str, AnyAr
             data = file.read(member.file_size)  # a number, or a bomb would unpack whole
         if len(data) != member.file_size:
             raise CheckpointError(f"{where} is cut short")
-        arrays[name] = parse_npy(np.frombuffer(data, np.uint8), where, text=name == META)
+        if name == META:
+            text = _text_in(np.frombuffer(data, np.uint8), where)
+        else:
+            arrays[name], _ = npy.read_array(np.frombuffer(data, np.uint8), where)
+    return arrays, text
+
+
+def _text_in(data: AnyArray, where: str) -> str:
+    """The text in the bytes of an .npy file, as NumPy writes a single one."""
+    begin = bytes(data[:MAX_HEADER])
+    header = _TEXT.match(begin)
+    size = int(header[1]) * 4 if header else 0
+    if header is None or len(data) != header.end() + size:
+        raise CheckpointError(f"{where} is no text as NumPy writes it")
     try:
-        return arrays, str(arrays.pop(META, ""))
-    except ValueError as error:  # no characters
-        raise CheckpointError(f"{path}: {META} is no text: {error}") from None
+        return data[header.end() :].tobytes().decode("utf-32-le", "surrogatepass").rstrip("\0")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{where} is no text: {error}") from None
 
 
-def parse_npy(data: AnyArray, where: object, *, text: bool = False) -> AnyArray:
-    """Parse the bytes of an .npy file, which holds an array of numbers, or a text and no array.
-
-    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-
-    >>> import io
-    >>> file = io.BytesIO()
-    >>> np.save(file, np.eye(2))
-    >>> parse_npy(np.frombuffer(file.getvalue(), np.uint8), "a").tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    start = bytes(data[:12])
-    width = {1: 2, 2: 4, 3: 4}.get(start[6]) if start[:6] == b"\x93NUMPY" and start[6:] else None
-    if width is None or len(start) < 12:
-        raise CheckpointError(f"{where} is not an .npy file")
-    begin = 8 + width
-    end = begin + int.from_bytes(start[8:begin], "little")
-    header = bytes(data[begin : min(end, begin + MAX_HEADER)]).decode("latin-1")
-    fields = dict(_NPY_FIELD.findall(header))
-    if fields.keys() != {"descr", "fortran_order", "shape"} or not _NPY_HEADER.fullmatch(header):
-        raise CheckpointError(f"{where} is not an .npy file of a plain array: {quote(header)}")
-    code, sizes = fields["descr"][1:-1], fields["shape"][1:-1].replace(" ", "")
-    if not (_TEXT if text else _NUMBERS).fullmatch(code):
-        raise CheckpointError(f"{where} is of dtype {quote(code)}, which are no numbers")
-    shape = check_shape([int(n[:20]) for n in sizes.split(",") if n], str(where))
-    dtype, size = np.dtype(code), math.prod(shape)
-    if (text and shape) or end + size * dtype.itemsize != len(data):
-        raise CheckpointError(
-            f"{where} is cut short or damaged: {code} {list(shape)} in {len(data) - end} bytes"
-        )
-    if not size:
-        return np.empty(shape, dtype.newbyteorder("="))
-    order: Any = "F" if fields["fortran_order"] == "True" else "C"
-    array: AnyArray = data[end:].view(dtype).reshape(shape, order=order)
-    return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-_NPY_VALUE = r"""(?:'[^']*'|"[^"]*"|True|False|\([0-9, ]*\))"""
-_NPY_FIELD = re.compile(rf"""['"](\w+)['"]\s*:\s*({_NPY_VALUE})""")
-_NPY_HEADER = re.compile(rf"""\s*\{{\s*(?:['"]\w+['"]\s*:\s*{_NPY_VALUE}\s*,?\s*){{3}}\}}\s*""")
-_NUMBERS = re.compile(r"[<>=|]?(?:f[248]|[iu][1248]|b1|\?)")
-_TEXT = re.compile(r"[<>=]U[1-9][0-9]{0,6}")
+_TEXT = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '<U([0-9]{1,7})', 'fortran_order': False, 'shape': \(\), \}"
+    rb"[ ]*\n",
+    re.DOTALL,
+)
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,

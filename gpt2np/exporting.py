@@ -1,4 +1,4 @@
-"""Write a model as one file: GGUF, which llama.cpp reads, or NumPy's .npz."""
+"""Write a model as one file: GGUF, which llama.cpp reads, NumPy's .npz, or llm.c's .bin."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from gpt2np import tokenizer_files
-from gpt2np.checkpoints import families, gguf, npz
+from gpt2np.checkpoints import families, gguf, llmc, npz
+from gpt2np.config import Config
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
 from gpt2np.params import Array
 from gpt2np.tokenizer import Tokenizer
 from gpt2np.vocabulary import Vocabulary
 
-FILES = (".gguf", ".npz")  # how the names of such files end
+FILES = (".gguf", ".npz", ".bin")  # how the names of such files end
 DTYPES = ("float32", "float16")
 
 # The activation that a GGUF of GPT-2 stands for, by its two names.
@@ -30,13 +31,38 @@ def export(model: Model, path: Path, dtype: str, *, overwrite: bool) -> Path:
             f"{path} is there already: name another, or replace it by overwrite=True (convert: "
             "--force)"
         )
-    if dtype not in DTYPES:
-        raise InputError(f"{path.suffix} is written in {' or '.join(DTYPES)}, not {dtype}")
-    if path.suffix == ".gguf":
+    dtypes = DTYPES[:1] if path.suffix == ".bin" else DTYPES
+    if dtype not in dtypes:
+        raise InputError(f"{path.suffix} is written in {' or '.join(dtypes)}, not {dtype}")
+    if path.suffix == ".bin":
+        _export_llmc(model, path, overwrite=overwrite)
+    elif path.suffix == ".gguf":
         _export_gguf(model, path, dtype)
     else:
         _export_npz(model, path, dtype)
     return path
+
+
+def _export_llmc(model: Model, path: Path, *, overwrite: bool) -> None:
+    """Write llm.c's model, and beside it, as name_tokenizer.bin, the tokens for its decoder."""
+    config = model.config
+    plain = Config(
+        *(config.vocab_size, config.n_ctx, config.n_embd, config.n_head, config.n_layer),
+        activation_function=config.activation_function,
+    )
+    if config != plain or config.activation_function not in _ACTIVATIONS:
+        raise InputError(
+            f"{path}: llm.c knows GPT-2 as OpenAI has it alone: gelu_new, a tied head, epsilon "
+            "1e-5, and scores scaled by 1/sqrt(K)"
+        )
+    tokens = path.with_name(f"{path.stem}_tokenizer.bin")
+    if model.has_tokenizer and tokens.exists() and not overwrite:
+        raise InputError(f"{tokens} is there already: name another, or replace it by --force")
+    llmc.save(path, model.params, n_head=config.n_head)
+    if model.has_tokenizer:
+        tokenizer = model.tokenizer
+        data = [tokenizer.token_bytes(id) for id in range(tokenizer.n_vocab)]
+        llmc.save_tokenizer(tokens, data, model.eos[0] if model.eos else len(data) - 1)
 
 
 def _export_npz(model: Model, path: Path, dtype: str) -> None:

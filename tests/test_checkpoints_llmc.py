@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from checkpoint_files import llmc_header, llmc_order, llmc_state
+from models import SMALL
 
-from gpt2np.checkpoints import open_checkpoint
-from gpt2np.errors import CheckpointError
+import gpt2np
+from gpt2np import Config, Model, Params, Tokenizer
+from gpt2np.checkpoints import llmc, open_checkpoint
+from gpt2np.errors import CheckpointError, InputError
 
 FIELDS = {
     "max_seq_len": 8,
@@ -70,3 +73,45 @@ def test_damage_is_named(tmp_path, data, message):
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(tmp_path / "x")
+
+
+def test_writes_what_llm_c_reads(tmp_path):
+    """Byte by byte what a writer of its own makes of the same weights."""
+    params = Params.random(Config(**SMALL))
+    llmc.save(tmp_path / "model.bin", params, n_head=SMALL["n_head"], padding=7.0)
+    data = (tmp_path / "model.bin").read_bytes()
+    V, D, L = SMALL["vocab_size"], SMALL["n_embd"], SMALL["n_layer"]
+    header = np.frombuffer(data[:1024], "<i4")
+    assert header[:8].tolist() == [20240326, 3, SMALL["n_ctx"], V, L, SMALL["n_head"], D, 128]
+    state = {
+        f"transformer.{name}": a.T if a.ndim == 2 and name.startswith("h.") else a
+        for name, a in params.items()
+    }
+    wte = state["transformer.wte.weight"]
+    padding = np.full((128 - V, D), 7.0, np.float32)
+    state["transformer.wte.weight"] = np.concatenate([wte, padding])
+    body = b"".join(a.astype("<f4").tobytes() for a in llmc_order(state, layers=L).values())
+    assert data[1024:] == body
+    again = gpt2np.load(tmp_path / "model.bin").params
+    assert all(np.array_equal(again[name], array) for name, array in params.items())
+
+
+def test_convert_writes_a_model_and_its_tokenizer(tmp_path, run):
+    """The tokenizer as llm.c's write_tokenizer does: lengths and bytes, after a header."""
+    assert run("convert", "tiny-shakespeare", str(tmp_path / "a.bin"))[0] == 0
+    data = (tmp_path / "a_tokenizer.bin").read_bytes()
+    assert np.frombuffer(data[:16], "<i4").tolist() == [20240328, 2, 50257, 50256]
+    at = 1024
+    for id in range(50257):
+        token = data[at + 1 : at + 1 + data[at]]
+        at += 1 + data[at]
+        assert token == Tokenizer.gpt2().token_bytes(id)
+    assert at == len(data)
+    ours, again = gpt2np.load(), gpt2np.load(tmp_path / "a.bin")
+    assert all(np.array_equal(again.params[name], array) for name, array in ours.params.items())
+    code, _, err = run("convert", "tiny-shakespeare", str(tmp_path / "a.bin"))
+    assert code == 2
+    assert "is there already" in err
+    erf = Model(Params.random(Config(**SMALL, activation_function="gelu")))
+    with pytest.raises(InputError, match="as OpenAI has it alone"):
+        gpt2np.save(erf, tmp_path / "b.bin")

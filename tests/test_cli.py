@@ -796,3 +796,14 @@ def test_any_locale(encoding):
     )
     out = b"w? ?\n" if encoding else text.encode() + b"\n"
     assert finished("tokenize", "--decode", *map(str, ids), env=env) == (0, out, b"")
+
+
+def test_decode_speaks_json(run):
+    code, out, _ = run("tokenize", "--decode", "15496", "995", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "text": "Hello world",
+        "ids": [15496, 995],
+        "tokens": ["Hello", " world"],
+        "bytes": ["48656c6c6f", "20776f726c64"],
+    }

@@ -77,12 +77,12 @@ def test_what_cannot_be_read_is_told(tmp_path):
     for name, message in {
         "bad.npz": "is not an .npz file",
         "empty": "holds no .npy files",
-        "bad": "x.npy is not an .npy file",
+        "bad": "x.npy' is not a .npy array",
         "a.txt": "activations are read from .npz",
         "meta.npz": "is not valid JSON",
-        "pickled.npz": "'a.npy' is of dtype '|O', which are no numbers",
-        "text.npz": "'ids.npy' is of dtype '<U1', which are no numbers",
-        "records.npz": "'ids.npy' is not an .npy file of a plain array",
+        "pickled.npz": "'a.npy' holds Python objects, which are never loaded",
+        "text.npz": "'ids.npy' holds '<U1', not numbers",
+        "records.npz": "'ids.npy' is not an array of plain numbers",
         "bomb.npz": "which no recording packs as small",
     }.items():
         with pytest.raises(CheckpointError, match=message):

@@ -488,7 +488,71 @@ def test_logits_of_the_last_position_and_of_a_padded_vocabulary(model, golden):
     padded = np.pad(logits, [(0, 0), (0, 0), (0, 108)], constant_values=7)
     for form in (padded, logits[:, -1:], logits[0, -1], padded[:, -1]):
         assert check(Golden({"logits": form}), golden).first is None
-    assert check(Golden({"logits": logits[:, :1]}), golden).first.point == "logits"
+    assert check(Golden({"logits": logits[:, :1]}), golden).first.point == "logits"  # the first
+
+
+def test_columns_that_are_too_few_or_too_many_are_told(golden):
+    logits = golden.arrays["logits"]
+    report = check(Golden({"logits": logits[..., :1]}), golden)
+    assert report.first.point == "logits"
+    assert report.causes == ("19 columns are missing",)
+    garbage = np.concatenate([logits, np.full((*logits.shape[:2], 5), 99.0)], -1)
+    report = check(Golden({"logits": garbage}), golden)
+    assert "25 columns: 5 of padding" in str(report)
+    report = check(Golden({"logits": logits[:, :3]}), golden)
+    assert report.first.verdict == "DIVERGES: shape [1, 3, 20], theirs [1, 12, 20]"
+
+
+def test_close_is_not_equal(model, golden):
+    """Of logits alone: a fault that float32 hides shows once the steps before them are there."""
+    mine = dump(model, "epsilon outside")
+    report = check(Golden({"logits": mine.arrays["logits"]}), golden)
+    assert report.first is None
+    assert "close, not equal: apart by" in str(report)
+    assert "agree" not in str(report).splitlines()[-1]
+    report = check(mine, golden)
+    assert report.first.point == "h.0.ln_1"
+    assert report.causes == ("LayerNorm's epsilon is added outside the root",)
+    same = Golden({"logits": golden.arrays["logits"]})
+    assert str(check(same, golden)).endswith("all 1 agree")
+
+
+def test_sums_of_a_poor_order_are_a_remark():
+    """Added up one after the other in float32, which is no failure."""
+    model = Model(random_params(replace(CONFIG, n_embd=512, n_inner=0, n_layer=1)))
+    golden = record(model, IDS, weights=True)
+    act, weight = golden.arrays["h.0.mlp.act"], model.params["h.0.mlp.c_proj.weight"]
+    summed = np.zeros((*act.shape[:2], 512), np.float32)
+    for n in range(act.shape[-1]):
+        summed += act[..., n, None] * weight[n]
+    summed += model.params["h.0.mlp.c_proj.bias"]
+    report = check(Golden({"h.0.mlp.act": act, "h.0.mlp.c_proj": summed}), golden)
+    assert report.first is None
+    assert any("the sums of h.0.mlp.c_proj could be more exact" in note for note in report.notes)
+    assert not any("more exact" in note for note in check(golden, golden).notes)
+
+
+def test_derived_rows_are_marked(model, golden):
+    arrays = {name: a for name, a in dump(model).arrays.items() if name != "drop"}
+    report = check(Golden(arrays), golden)
+    assert report.first is None
+    theirs = Golden({"drop": arrays["wte"] + arrays["wpe"], **golden.arrays})
+    row = next(row for row in check(Golden(arrays), theirs).rows if row.point == "embed")
+    assert row.verdict == "same (derived: my wte + wpe)"
+
+
+def test_the_second_fault_is_told_as_well(model, golden):
+    report = check(dump(model, "scaled by D + no bias mlp.c_fc"), golden)
+    assert report.first.point == "h.0.attn.scores"
+    assert "wrong by their own inputs as well: h.0.mlp.c_fc, h.1.attn.scores" in str(report)
+    verdicts = {row.point: row.verdict for row in report.rows}
+    assert verdicts["h.0.attn.pattern"] == "follows"
+    assert verdicts["h.0.mlp.c_fc"] == "DIVERGES"
+
+
+def test_caches_that_are_not_tested_are_told(model, golden):
+    assert any("the cache was not tested" in note for note in check(dump(model), golden).notes)
+    assert not any("not tested" in note for note in check(golden, golden).notes)
 
 
 def test_other_shapes_diverge(golden):

@@ -30,6 +30,8 @@ ANSWERS = [
     ("generate x -n 600",             "shorten them, or set --on-full slide"),
     ("generate x --beams 2 -t 0.5",   "--beams 2 is beam search"),
     ("generate x --beams 2 -t 0.5",   "leave out --temperature"),
+    ("score 'What is thy name?'",     "no file 'What is thy name?'; give a text itself by --text"),
+    ("score What",                    "no file 'What'; give a text itself by --text"),
     ("score --text x --window 0",     "--window must be an integer from 2 to 512, not 0"),
 ]  # fmt: skip
 
@@ -72,6 +74,9 @@ def test_the_examples_run(run, tmp_path, monkeypatch, example):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("ROMEO:\n", encoding="utf-8")
     (tmp_path / "corpus.jsonl").write_text('{"text": "a b"}\n', encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("To be, or not to be", encoding="utf-8")
+    question = '{"prefix": "To", "choices": ["be", "go"], "answer": 0}\n'
+    (tmp_path / "questions.jsonl").write_text(question, encoding="utf-8")
     gpt2np.golden.record(tiny_model(), IDS).save("mine.npz")
     gpt2np.golden.record(tiny_model(), IDS).save("golden.npz") if "check" in example else None
     saved = saved_model("folder" if "info" in example else "other", n_embd=8)

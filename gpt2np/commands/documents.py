@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import json
+import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpt2np.commands import read_text, text
-from gpt2np.errors import InputError
+from gpt2np.errors import InputError, shown
 
 INPUTS = ("text", "csv", "tsv", "jsonl")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -96,6 +97,8 @@ def documents(args: argparse.Namespace) -> Iterator[Document]:
     if args.text is not None:
         yield Document(None, None, args.text)
     for path in args.files:
+        if path != "-" and not os.path.splitext(path)[1][1:].isalnum() and not os.path.exists(path):
+            raise InputError(f"there is no file {shown(text(path))}; give a text itself by --text")
         content, file, form = read_text(path), text(path), input_format(args, path)
         if form in DELIMITERS:
             yield from _of_table(content, file, form, args.column)

@@ -11,18 +11,25 @@ from typing import Any
 
 from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
 from gpt2np.errors import InputError
-from gpt2np.golden import check, record
+from gpt2np.golden import Report, check, record
+from gpt2np.golden.draws import record_sampling
+from gpt2np.golden.formats import FORMATS
+from gpt2np.golden.judge import few_greedy_ids
 from gpt2np.golden.tiny import MODELS, write_weights
+from gpt2np.golden.tokens import CASES, TokenReport, check_tokens, write_kit
 from gpt2np.loading import Model, load
 
 # An .npz, whose first array is ids; or a .safetensors with the facts of a recording.
 _RECORDING = re.compile(
     rb'PK\x03\x04.{26}ids\.npy|.{8}\{"__metadata__":\{"meta":".*cache_split', re.DOTALL
 )
+_SAMPLING = re.compile(rb"PK\x03\x04.{26}logits\.npy", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the two commands that there are, and what each takes."""
+    """Add the commands that there are, and what each takes."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = FORMATS
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_record(
         actions.add_parser(
@@ -36,6 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "check", help="name the first activation that diverges, and why", allow_abbrev=False
         )
     )
+    tokens = actions.add_parser(
+        "tokens",
+        help="write texts that break tokenizers, with their ids, and the data that a port needs",
+        allow_abbrev=False,
+    )
+    draws = actions.add_parser(
+        "sampling",
+        help="write logits and settings, what they keep, and the ids that given numbers draw",
+        allow_abbrev=False,
+    )
+    draws.add_argument("out", metavar="OUT", help="as of record")
+    add_force(draws)
+    tokens.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
+    add_force(tokens)
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +106,8 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "mine",
         metavar="MINE",
-        help="a .npz or .safetensors file, a folder of .npy files or an llm.c debug_state.bin",
+        help="a .npz or .safetensors file, a folder of .npy files or an llm.c debug_state.bin; or "
+        "a port's token ids as .txt, against the cases.txt of `golden tokens`",
     )
     parser.add_argument("theirs", metavar="THEIRS", help="the reference, as one of the same")
     parser.add_argument(
@@ -127,11 +149,34 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "record":
         _record(args)
         return
+    if args.action == "sampling":
+        check_output(args, args.out, "OUT", _SAMPLING)
+        record_sampling().save(args.out)
+        print(args.out)
+        return
+    if args.action == "tokens":
+        _tokens(args)
+        return
     model = load(args.model) if args.model is not None else None
+    report: TokenReport | Report
+    if args.mine.endswith(".txt"):
+        report = check_tokens(args.mine, args.theirs)
+        print(json.dumps(report.to_dict()) if args.json else report)
+        if report.different:
+            sys.exit(1)
+        return
     report = check(args.mine, args.theirs, model=model, rtol=args.rtol, atol=args.atol)
     print(json.dumps(report.to_dict()) if args.json else report)
     if report.first is not None:
         sys.exit(1)
+
+
+def _tokens(args: argparse.Namespace) -> None:
+    folder = Path(args.out)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / CASES).is_file() | args.force:
+        raise InputError(f"{folder} holds other files: name another folder, or give --force")
+    for path in write_kit(folder):
+        print(path)
 
 
 def _record(args: argparse.Namespace) -> None:
@@ -155,6 +200,8 @@ def _record(args: argparse.Namespace) -> None:
     what = f"the last {T - N} of {T} tokens, read through a cache of {N}" if N else f"{T} tokens"
     size = sum(array.nbytes for array in golden.arrays.values())
     print(f"{args.out}: {len(golden.arrays)} arrays of {what}, {size:,} bytes")
+    if few := few_greedy_ids(golden.arrays["greedy"]):
+        print(f"{args.out}: {few}; greedy.logits prove more, and so does --cache-split")
 
 
 def _tiny(args: argparse.Namespace) -> Model:

@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.decode:
         ids = _ids(read_text("-").split() if args.decode == ["-"] else args.decode)
-        print(find_tokenizer(args.model or "gpt2").decode(ids))
+        tokenizer = find_tokenizer(args.model or "gpt2")
+        text = tokenizer.decode(ids)
+        print(_json(tokenizer, ids, {"text": text}) if args.json else text)
         return
     content = read_text(args.file or "-") if args.text in (None, "-") else args.text
     tokenizer = find_tokenizer(args.model or "gpt2")
@@ -58,13 +60,18 @@ def run(args: argparse.Namespace) -> None:
     if args.ids:
         print(*ids)
     elif args.json:
-        print(json.dumps({
-            "ids":    ids,
-            "tokens": [tokenizer.decode([id]) for id in ids],
-            "bytes":  [tokenizer.token_bytes(id).hex() for id in ids],
-        }, ensure_ascii=False))  # fmt: skip
+        print(_json(tokenizer, ids))
     else:
         _print_table(tokenizer, ids)
+
+
+def _json(tokenizer: Tokenizer, ids: list[int], text: dict[str, str] | None = None) -> str:
+    return json.dumps({
+        **(text or {}),
+        "ids":    ids,
+        "tokens": [tokenizer.decode([id]) for id in ids],
+        "bytes":  [tokenizer.token_bytes(id).hex() for id in ids],
+    }, ensure_ascii=False)  # fmt: skip
 
 
 def _ids(words: list[str]) -> list[int]:

@@ -34,10 +34,11 @@ from gpt2np.golden.steps import (
     step_distance,
     step_tolerance,
 )
+from gpt2np.kernels import product
 
 STEPS = 4  # of decoding, from the first wrong one on
 GROWN = 1e-3  # how far errors may grow there
-POOR = 3  # times the error of NumPy's own product is worth a remark, and so much at least
+POOR = 2  # times the error of our own product is worth a remark, and so much at least
 TELLING = 5e-7
 FEW = 2  # different ids, of a greedy continuation that proves little
 FIRST_PASS = "none that is known of a cache; is the first pass right by itself? Check it alone"
@@ -204,7 +205,7 @@ class Judge:
         pair = aligned(site.point, mine, site.clean)
         if pair is None or not np.isfinite(rows).all():
             return
-        usual = rows.astype(np.float32) @ W[:, columns].astype(np.float32)
+        usual = product(rows.astype(np.float32), W[:, columns].astype(np.float32))
         exact = rows @ W[:, columns].astype(float)
         off = (pair[0].astype(float) - pair[1])[..., columns]
         size = _rms(exact)
@@ -368,10 +369,20 @@ class Judge:
                 "recording made with --cache-split, past.keys and past.values included"
             )
         greedy = self.reference.points.get("greedy")
-        if "greedy" in compared and greedy is not None and greedy.size > FEW:
-            different = len(np.unique(greedy))
-            if different <= FEW:
-                yield f"the greedy ids prove little: of {greedy.size}, {different} differ"
+        if "greedy" in compared and greedy is not None and (few := few_greedy_ids(greedy)):
+            yield few
+
+
+def few_greedy_ids(greedy: AnyArray) -> str:
+    """Say so if a greedy continuation proves little, as it repeats itself.
+
+    >>> few_greedy_ids(np.array([[7, 7, 7, 7]]))
+    'the greedy ids prove little: of 4, 1 differ'
+    """
+    different = len(np.unique(greedy))
+    if greedy.size <= FEW or different > FEW:
+        return ""
+    return f"the greedy ids prove little: of {greedy.size}, {different} differ"
 
 
 def _not_numbers(point: str, mine: Mapping[str, AnyArray]) -> Iterator[str]:
