@@ -48,7 +48,7 @@ SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 CHUNK = f"[{SPACE}]*[^{SPACE}]+|[{SPACE}]+"
 
 _foreign = re.compile(f"[^{re.escape(ALPHABET)}]").search
-_spaces = re.compile(f"[{SPACE}]*").match
+_is_space = re.compile(f"[{SPACE}]").match
 _ascii_pieces = re.compile(ASCII_PIECE).findall
 _chunks = re.compile(CHUNK).findall
 
@@ -146,12 +146,12 @@ class Tokenizer(Shown):
 
         Notes
         -----
-        Beside a ``vocab.json``, each token that neither is a byte nor comes of a merge is
-        special. A ``tokenizer.json`` marks its added tokens: those that are not special are
-        found in every text, the special ones with ``encode(text, special=True)``. Where its
-        vocabulary lacks bytes, they become its unknown token or, without one, vanish: so does
-        Hugging Face's tokenizers. What it says on batches (truncation, padding) and of tokens
-        to put around a text (post_processor) is not used.
+        A folder gives what transformers makes of it: ``added_tokens.json``,
+        ``special_tokens_map.json`` and ``tokenizer_config.json`` are read too. Added tokens that
+        are not special are found in every text, the special ones with
+        ``encode(text, special=True)``. An added token decodes to its own text, where tokenizers
+        takes letters from U+00A1 to U+0143 in it for bytes. What is said on batches (truncation,
+        padding), and of tokens to put behind a text, is not used.
 
         Examples
         --------
@@ -431,7 +431,7 @@ class _ChunkIds(dict[str, tuple[int, ...]]):
 
     def __init__(self, encode_piece: Callable[[str], tuple[int, ...]], cut: bool) -> None:
         self._encode_piece = encode_piece
-        self.cut = _pieces if cut else _uncut
+        self.cut = _pieces if cut else lambda text: [text]
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
         pieces = self.cut(chunk)
@@ -531,25 +531,11 @@ def _pieces(chunk: str) -> list[str]:
     return _ascii_pieces(chunk) if chunk.isascii() else _unicode_pieces()(chunk)
 
 
-def _uncut(text: str) -> list[str]:
-    return [text]
-
-
-@cache
-def _white_space() -> str:
-    return "".join(filter(re.compile(f"[{SPACE}]").match, map(chr, range(0x3001))))
-
-
-@cache
-def _is_word_character() -> Callable[[str], object]:
-    import regex
-
-    return regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]").match
-
-
 def _is_word(char: str) -> bool:
     """Whether a character, or none, is part of a word, as tokenizers has it."""
-    return bool(char) and bool(_is_word_character()(char))
+    import regex
+
+    return bool(regex.match(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]", char))
 
 
 def _finder(pattern: str) -> Callable[[str], Iterator[tuple[int, int]]]:
@@ -597,10 +583,10 @@ class _AddedTokens:
             if token.single_word and any(map(_is_word, around)):
                 continue
             start, end = first, last
-            if token.lstrip:
-                start = done + len(text[done:first].rstrip(_white_space()))
-            if token.rstrip and (after := _spaces(text, last)):
-                end = after.end()
+            while token.lstrip and start > done and _is_space(text[start - 1]):
+                start -= 1
+            while token.rstrip and _is_space(text, end):
+                end += 1
             if done < start:
                 yield None, done, start
             yield token.id, start, end

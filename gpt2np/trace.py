@@ -104,9 +104,5 @@ def point_names(config: Config) -> list[str]:
     """
     before = [name for name in POINTS if name.startswith("w")]
     blocks = [name for name in POINTS if name.startswith("h.")]
-    return [
-        *before,
-        *(name.format(i=i) for i in range(config.n_layer) for name in blocks),
-        "ln_f",
-        "logits",
-    ]
+    within = [name.format(i=i) for i in range(config.n_layer) for name in blocks]
+    return [*before, *within, "ln_f", "logits"]
