@@ -159,7 +159,7 @@ def test_times_are_taken_in_turn():
     assert calls[:4] == ["a", "b", "a", "b"]
     assert len(calls) % 2 == 0
     calls.clear()
-    bench.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.0)
+    bench.in_turn([lambda: calls.append("a"), lambda: calls.append("b")], 0.0)
     assert calls == ["a", "b"]
 
 
