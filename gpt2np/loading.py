@@ -33,6 +33,7 @@ from gpt2np.tokenizer import Tokenizer
 
 TINY = "tiny-shakespeare"  # the embedded model
 TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
+MADE_WITHOUT = "it was made without one"
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
@@ -63,7 +64,7 @@ class Model(Immutable, Shown):
         tokenizer: Tokenizer | None = None,
         source: str | None = None,
         *,
-        why_no_tokenizer: str = "it was made without one",
+        why_no_tokenizer: str = MADE_WITHOUT,
         beside: Beside | None = None,
         other_tokenizer: bool = False,
     ) -> None:
@@ -96,6 +97,12 @@ class Model(Immutable, Shown):
     def has_tokenizer(self) -> bool:
         """Whether there is a tokenizer."""
         return self._tokenizer is not None
+
+    @property
+    def why_no_tokenizer(self) -> str | None:
+        """Why the tokenizer that the model has elsewhere is none here; None for a model of ids."""
+        no_word = self._tokenizer is not None or self._why_no_tokenizer == MADE_WITHOUT
+        return None if no_word else self._why_no_tokenizer
 
     @property
     def bos(self) -> int | None:

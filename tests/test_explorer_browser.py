@@ -455,8 +455,9 @@ def test_vectors_of_the_last_token_alone(open_page, model, tmp_path, trace):
     assert "Vectors are kept of the last token alone" in page.locator("footer").text_content()
 
 
-def test_guided_way_goes_through_every_box(page, model, tokens):
+def test_guided_way_goes_through_every_box(open_page, tokens):
     """One sentence of the ledger and one box at a time, in sight, from bytes to a prediction."""
+    page = open_page(reduced_motion="reduce")
     choose(page, "choose-token", 6)
     page.locator("#guide-start").click()
     names = [c.name for c in COMPONENTS if c.name != "cache"]
@@ -739,6 +740,8 @@ def test_no_axe_violations(open_page, scheme, viewport):
     page.evaluate("for (const e of document.querySelectorAll('details:not([name])')) e.open = true")
     choose(page, "choose-token", 5)
     set_slider(page, "top-k", 3)
+    page.evaluate("go(4)")
+    settled(page)
     assert violations(page) == []
 
 

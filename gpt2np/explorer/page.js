@@ -352,7 +352,7 @@ const aboutCells = s => [s.run, shown(s), s.open, s.head];
 const here = (cell, name) => cell?.[0] === name ? cell : null;
 // Scores and patterns have a cell for each token, of which the later ones are masked.
 const lengthOf = (name, numbers, run) => /scores|pattern/.test(name) ? run.T : numbers.length;
-const columnsOf = n => n <= 256 ? n : 128;
+const columnsOf = n => n <= 256 ? n : n <= 1024 ? 128 : 256;
 const printed = (x, run) => run.kept.type === "u1" ? `about ${x.toPrecision(2)}` : number(x);
 
 function cells(place) {
@@ -709,6 +709,7 @@ view(overview, s => [s.run, s.dark], ({ run }) => {
   Object.assign(canvas, { width: columns, height: rows });
   canvas.getContext("2d").putImageData(
     new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
+  canvas.style.imageRendering = columns < canvas.clientWidth ? "pixelated" : "auto";
   canvas.ariaLabel = `Attention patterns of all heads: ${run.L} rows of ${run.H}`;
   overview.style.setProperty("--heads", run.H);
   overview.style.setProperty("--blocks", run.L);
@@ -957,7 +958,7 @@ view($("guide-told"), s => [s.run, s.step, shown(s), s.open, s.head], s => {
 });
 // After the readings and cells are drawn, which make the page longer
 view($("guide"), s => [s.step], ({ step }) => requestAnimationFrame(() => {
-  if (step !== null) way[step].scrollIntoView({ block: "center" });
+  if (step !== null) way[step].querySelector("details").scrollIntoView({ block: "center" });
 }));
 for (const [id, to] of [["start", () => 0], ["next", () => state.step + 1],
                         ["back", () => state.step - 1], ["end", () => null]])
