@@ -493,7 +493,7 @@ def test_what_is_chosen_stands_in_the_address(open_page, url):
     choose(page, "choose-head", 1)
     page.locator("#guide-start").click()
     settled(page)
-    assert page.url == f"{url}#token=3&block=2&head=1&step=0"
+    page.wait_for_url(f"{url}#token=3&block=2&head=1&step=0")
     other = open_page(page.url)
     assert other.evaluate("ADDRESSED.map(key => state[key])") == [3, 2, 1, 0]
     assert other.locator("[id='h.2']").get_attribute("open") == ""

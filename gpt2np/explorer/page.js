@@ -988,12 +988,14 @@ function fromAddress({ T, L, H }) {
     if (key in most && /^\d{1,4}$/.test(text) && Number(text) < most[key]) change[key] = Number(text);
   return "block" in change ? { ...change, open: change.block } : change;
 }
-let addressed = "";
+let addressed = "", writing;
 view(document.body, s => ADDRESSED.map(key => s[key]), s => {
   const parts = ADDRESSED.filter(key => s[key] !== null).map(key => `${key}=${s[key]}`).join("&");
-  if (addressed && parts !== addressed)
+  clearTimeout(writing);    // once, when the choosing pauses
+  if (addressed && parts !== addressed) writing = setTimeout(() => {
     try { history.replaceState(null, "", `#${parts}`); } catch { /* in a frame there is none */ }
-  addressed = parts;
+  }, 100);
+  addressed ||= parts;
 });
 addEventListener("hashchange", () => set(fromAddress(state.run)));
 
