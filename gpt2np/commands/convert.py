@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
+from gpt2np.errors import escaped
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -36,5 +38,10 @@ def run(args: argparse.Namespace) -> None:
     args.dtype = "float32"
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)
+    if model.why_no_tokenizer:
+        print(
+            f"gpt2np: no tokenizer is written: {escaped(model.why_no_tokenizer, None)}",
+            file=sys.stderr,
+        )
     written = save(model, args.folder, dtype=args.save_dtype, overwrite=args.force)
     print(json.dumps({"written": str(written)}) if args.json else written)
