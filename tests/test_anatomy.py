@@ -384,13 +384,6 @@ def test_a_known_model_needs_no_weights_by_any_of_its_names(capsys, monkeypatch,
     assert "774,030,080" in capsys.readouterr().out
 
 
-def test_readme_shows_the_table(capsys):
-    assert main(["explain", "--markdown"]) == 0
-    table = capsys.readouterr().out.split("\n\n")[0]
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert table in readme
-
-
 @pytest.mark.parametrize("columns", [80, 100, 120, 160, 240])
 @pytest.mark.parametrize("argv", [[], ["attn.scores"], ["-m", "gpt2-xl"]])
 def test_explain_fits_a_terminal(monkeypatch, capsys, columns, argv):

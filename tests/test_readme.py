@@ -25,6 +25,7 @@ OUTPUTS = {"", "text"}
 FILES = {
     "prompts.txt": "ROMEO:\nJULIET:\n",
     "corpus.txt": "What is thy name?\n",
+    "stimuli.csv": 'item,sentence\n1,What is thy name?\n2,"My lord, I know not."\n',
     "corpus.jsonl": '{"text": "What is thy name?"}\n',
     "stories/one.txt": "It was the best of times.\n",
 }
