@@ -45,7 +45,8 @@ BEGINNINGS = (True, False, None, "gaussian", "eva", "orthogonal")
 
 PART = re.compile(
     r"(?:base_model\.model\.)?(?:transformer\.)?(?P<module>.+?)"
-    r"(?:\.modules_to_save(?:\.default)?)?\.(?P<part>base_layer\.(?:weight|bias)|lora_(?:embedding_)?[AB](?:\.default)?(?:\.weight|\.bias)?|weight|bias)"
+    r"(?:\.modules_to_save(?:\.default)?)?\.(?P<part>base_layer\.(?:weight|bias)"
+    r"|lora_(?:embedding_)?[AB](?:\.default)?(?:\.weight|\.bias)?|weight|bias)"
 )
 
 
@@ -205,6 +206,8 @@ def _scaling(settings: Mapping[str, Any], module: str, rank: int) -> float:
 
 def _by_pattern(settings: Mapping[str, Any], patterns: str, key: str, usual: str) -> float:
     """What the first pattern says that the end of a module's name fits; else the usual."""
+    import regex  # only adapters with patterns need it
+
     value = settings.get(usual, 8)
     found = settings.get(patterns) or {}
     if not isinstance(found, dict):
