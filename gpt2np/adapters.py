@@ -212,9 +212,11 @@ def _by_pattern(settings: Mapping[str, Any], patterns: str, key: str, usual: str
     found = settings.get(patterns) or {}
     if not isinstance(found, dict):
         raise CheckpointError(f"{SETTINGS}: {patterns} is {shown(found)}")
+    # For its time limit: a pattern is as untrusted as the rest of the file.
+    import regex  # only patterns need it
+
     for pattern, special in found.items():
         try:
-            # regex, for its time limit: the pattern is as untrusted as the rest of the file.
             fits = regex.match(rf"(.*\.)?({pattern})$", key, timeout=0.5)
         except (regex.error, TimeoutError):
             raise CheckpointError(f"{SETTINGS}: {patterns} has {shown(pattern)}") from None

@@ -129,7 +129,7 @@ def test_convert_and_info_of_openais_format(tmp_path, capsys):
     assert facts["format"] == "tensorflow"
     assert facts["parameters"] == facts["formula_value"] == 42_176
     assert len(facts["renamed"]) == len(facts["tensors"]) == 40
-    attention = {"dtype": "float32", "shape": [1, 32, 96]}
+    attention = {"dtype": "float32", "shape": [1, 32, 96], "offset": 102_016}
     assert facts["tensors"]["model/h2/attn/c_attn/w"] == attention
 
     assert main(["info", str(tmp_path)]) == 0

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from gpt2np.anatomy import ledger
+from gpt2np.checkpoints.base import Array, offset_in_file
 from gpt2np.commands import add_tokenizer
 from gpt2np.errors import escaped
 from gpt2np.loading import Opened, inspect
@@ -78,10 +79,15 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     }
     if tensors:
         facts["tensors"] = {
-            name: f"{checkpoint.dtypes[name]} {list(array.shape)}"
+            name: f"{checkpoint.dtypes[name]} {list(array.shape)}" + _place(array)
             for name, array in checkpoint.tensors.items()
         }
     return facts
+
+
+def _place(array: Array) -> str:
+    offset = offset_in_file(array)
+    return "" if offset is None else f" at byte {offset:,}"
 
 
 def as_json(opened: Opened, *, tensors: bool) -> dict[str, Any]:
@@ -110,7 +116,11 @@ def as_json(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     }
     if tensors:
         facts["tensors"] = {
-            name: {"dtype": checkpoint.dtypes[name], "shape": list(array.shape)}
+            name: {
+                "dtype": checkpoint.dtypes[name],
+                "shape": list(array.shape),
+                "offset": offset_in_file(array),
+            }
             for name, array in checkpoint.tensors.items()
         }
     return facts

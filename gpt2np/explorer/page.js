@@ -988,14 +988,14 @@ function fromAddress({ T, L, H }) {
     if (key in most && /^\d{1,4}$/.test(text) && Number(text) < most[key]) change[key] = Number(text);
   return "block" in change ? { ...change, open: change.block } : change;
 }
-let addressed = "", writing;
+let opened = false, writing;    // as the page opens, the address stays as it is
 view(document.body, s => ADDRESSED.map(key => s[key]), s => {
   const parts = ADDRESSED.filter(key => s[key] !== null).map(key => `${key}=${s[key]}`).join("&");
   clearTimeout(writing);    // once, when the choosing pauses
-  if (addressed && parts !== addressed) writing = setTimeout(() => {
+  if (opened) writing = setTimeout(() => {
     try { history.replaceState(null, "", `#${parts}`); } catch { /* in a frame there is none */ }
   }, 100);
-  addressed ||= parts;
+  opened = true;
 });
 addEventListener("hashchange", () => set(fromAddress(state.run)));
 
