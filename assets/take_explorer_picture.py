@@ -19,8 +19,9 @@ with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         viewport={"width": 1000, "height": 1620}, device_scale_factor=1.1, reduced_motion="reduce"
     )
     page.goto(Path(folder, "page.html").as_uri())
-    page.locator("[id='h.1'] > summary").click()
-    page.evaluate("document.querySelector('#the-flow').scrollIntoView()")
+    page.wait_for_function("() => state.run && !frame && stale().length === 0")
+    page.evaluate("document.querySelector('.flow').scrollIntoView()")
     page.mouse.move(0, 0)
+    page.wait_for_timeout(500)
     page.screenshot(path=Path(__file__).with_name("explorer.png"))
     browser.close()

@@ -7,6 +7,7 @@ that it changes, A [r, in] and B [out, r]: the module's matrix becomes W + (B A)
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import regex
 
 from gpt2np.checkpoints import Checkpoint, open_checkpoint
 from gpt2np.checkpoints.base import read_json, sealed
@@ -43,9 +43,10 @@ REFUSED = (
 # How A and B began, where that left the base as it was.
 BEGINNINGS = (True, False, None, "gaussian", "eva", "orthogonal")
 
-PART = regex.compile(
+PART = re.compile(
     r"(?:base_model\.model\.)?(?:transformer\.)?(?P<module>.+?)"
-    r"(?:\.modules_to_save(?:\.default)?)?\.(?P<part>base_layer\.(?:weight|bias)|lora_(?:embedding_)?[AB](?:\.default)?(?:\.weight|\.bias)?|weight|bias)"
+    r"(?:\.modules_to_save(?:\.default)?)?\.(?P<part>base_layer\.(?:weight|bias)"
+    r"|lora_(?:embedding_)?[AB](?:\.default)?(?:\.weight|\.bias)?|weight|bias)"
 )
 
 
@@ -209,9 +210,11 @@ def _by_pattern(settings: Mapping[str, Any], patterns: str, key: str, usual: str
     found = settings.get(patterns) or {}
     if not isinstance(found, dict):
         raise CheckpointError(f"{SETTINGS}: {patterns} is {shown(found)}")
+    # For its time limit: a pattern is as untrusted as the rest of the file.
+    import regex  # only patterns need it
+
     for pattern, special in found.items():
         try:
-            # regex, for its time limit: the pattern is as untrusted as the rest of the file.
             fits = regex.match(rf"(.*\.)?({pattern})$", key, timeout=0.5)
         except (regex.error, TimeoutError):
             raise CheckpointError(f"{SETTINGS}: {patterns} has {shown(pattern)}") from None

@@ -24,5 +24,6 @@ def assets() -> Path:
             return folder
     raise GPT2Error(
         f"vocab.bpe is neither in {package / 'assets'} nor in {package.parent / 'assets'}: "
-        "the installation is incomplete; install gpt2np again"
+        "the installation is incomplete. gpt2np reads its files from a folder, so a zipapp has to "
+        "be unpacked, and PyInstaller needs --collect-data gpt2np; else install gpt2np again"
     )

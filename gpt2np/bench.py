@@ -12,8 +12,9 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 from gpt2np.cache import KVCache
 from gpt2np.config import Config
 from gpt2np.errors import InputError
+from gpt2np.kernels import product
 from gpt2np.loading import Model
 from gpt2np.model import forward
 from gpt2np.params import Array, Params
@@ -81,7 +83,7 @@ def measure(
         cache.truncate(cached)
 
     limit = products(params, batch * new, head_rows=batch)
-    taken, least = in_turn(work, limit, seconds)
+    taken, least = in_turn([work, limit], seconds)
     layers, head = sum(m.size for m in matrices(params)), params.lm_head.size
     return Speed(
         batch,
@@ -121,20 +123,51 @@ def products(params: Params, rows: int, head_rows: int) -> Callable[[], None]:
     return run
 
 
+# The forms that `kernels.product` chooses from, and what it chooses.
+FORMS: dict[str, Callable[[Array, Array], Array]] = {
+    "row by row":  lambda x, W: (x[:, None] @ W)[:, 0],
+    "x W":         lambda x, W: x @ W,
+    "(W^T x^T)^T": lambda x, W: (W.T @ x.T).T,
+    "gpt2np":      product,
+}  # fmt: skip
+
+
+def few_rows(params: Params, seconds: float) -> list[dict[str, Any]]:
+    """Time every form of product over few rows: milliseconds for all matrices of a kind."""
+    blocks = params.blocks
+    kinds = {
+        "mlp.c_fc": [p.mlp.c_fc.weight for p in blocks],
+        "mlp.c_proj": [p.mlp.c_proj.weight for p in blocks],
+        "logits": [params.lm_head.T],
+    }
+    found = []
+    for kind, weights in kinds.items():
+        for n in (1, *BATCHES):
+            x = np.ones((n, weights[0].shape[0]), params.dtype)
+            works = [partial(_each, form, x, weights) for form in FORMS.values()]
+            best = in_turn(works, seconds / 4)
+            taken = {form: 1e3 * t for form, t in zip(FORMS, best, strict=True)}
+            found.append({"matrix": kind, "rows": n, "milliseconds": taken})
+    return found
+
+
+def _each(form: Callable[[Array, Array], Array], x: Array, weights: list[Array]) -> None:
+    for W in weights:
+        form(x, W)
+
+
 @np.errstate(all="ignore")  # some BLAS raise flags that mean nothing: Accelerate on an M4
-def in_turn(
-    first: Callable[[], object], second: Callable[[], object], seconds: float
-) -> tuple[float, float]:
-    """Give the best times of two functions, called in turn until the time is up."""
-    best = [float("inf"), float("inf")]
+def in_turn(functions: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Give the best times of functions that are called in turn until the time is up."""
+    best = [float("inf")] * len(functions)
     end = perf_counter() + seconds
     while True:
-        for i, function in enumerate((first, second)):
+        for i, function in enumerate(functions):
             start = perf_counter()
             function()
             best[i] = min(best[i], perf_counter() - start)
         if perf_counter() >= end:
-            return best[0], best[1]
+            return best
 
 
 def forms(config: Config) -> list[dict[str, int]]:
@@ -261,6 +294,7 @@ def bench(model: Model, *, seconds: float = SECONDS, progress: bool = False) -> 
         "machine": machine(),
         "decode": [speed for speed in speeds if speed["new"] == 1],
         "prefill": [speed for speed in speeds if speed["new"] > 1],
+        "few_rows": few_rows(model.params, seconds),
         "cold_start_seconds": first,
         "peak_memory_bytes": peak,
     }

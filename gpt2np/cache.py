@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from gpt2np.errors import ContextError, InputError, as_integer
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Ids, Params, as_params
+
+# Rows of a batch, and the keys and values [b, H, S, K] of the positions that they see.
+Span: TypeAlias = tuple[slice, Array, Array]
 
 
 class KVCache(Shown):
@@ -114,7 +117,7 @@ class KVCache(Shown):
             return [(slice(None), self.length)]
         return [(slice(b, b + 1), n) for b, n in enumerate(self.lengths.tolist())]
 
-    def extend(self, layer: int, k: Array, v: Array) -> list[tuple[slice, Array, Array]]:
+    def extend(self, layer: int, k: Array, v: Array) -> list[Span]:
         """Put keys and values [B, H, T, K] of new positions behind those held of each sequence.
 
         Returns

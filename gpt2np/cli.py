@@ -221,7 +221,6 @@ def _run(argv: list[str]) -> None:
             name,
             help=line,
             description=f"{line[0].upper()}{line[1:]}.",
-            epilog="\n  ".join(["examples:", *EXAMPLES.get(name, ())]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **common,
         )
@@ -240,6 +239,8 @@ def _run(argv: list[str]) -> None:
     with _signals_wait():
         command = import_module(f"gpt2np.commands.{name}")
     command.add_arguments(parsers[name])
+    more, examples = parsers[name].epilog, "\n  ".join(["examples:", *EXAMPLES[name]])
+    parsers[name].epilog = f"{more}\n\n{examples}" if more else examples
     check_options(parsers[name], argv)
     args = parser.parse_args(argv)
     if WINDOWS and "files" in args:

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpt2np.params import Array
 
-Attention = Callable[[Array, Array, Array, float], Array]
+AttentionFunction = Callable[[Array, Array, Array, float], Array]
 
 # What is worked on at a time, so that it stays in a core's L2 cache of 512 KiB or more.
 ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
@@ -50,11 +50,11 @@ def by_rows(function: Callable[..., Array]) -> Callable[..., Array]:
     return blocked
 
 
-def by_queries(attention: Attention) -> Attention:
+def by_queries(attention: AttentionFunction) -> AttentionFunction:
     """Compute attention a few heads and a block of queries at a time, so that scores stay cached.
 
     Only the keys that a block's queries see are looked at, which is half of the work. As the mask
-    is counted from the lower right corner, each block is attention itself.
+    is counted from the lower right corner, each block [heads, T, K] is attention itself.
     """
 
     @wraps(attention)
@@ -110,10 +110,9 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
     return y.reshape(*x.shape[:-1], n_out)
 
 
-# log(erfc(x) exp(x^2) / t) as a polynomial in u, for t = 1 / (1 + x/2), u = (8t - 5) / 3 and x
-# from 0 to 6, beyond which erf(x) is 1: Chebyshev interpolation at 50 digits. The substitution
-# is that of W. J. Cody's and later rational approximations of erfc; test_layers.py holds the
-# result against math.erf.
+# log(erfc(x) exp(x^2) / t) as a polynomial in u, lowest power first, for t = 1 / (1 + x/2),
+# u = (8t - 5) / 3 and x from 0 to 6, beyond which erf(x) is 1. Interpolated at Chebyshev's points
+# with 50 digits; test_layers.py holds the result against math.erf.
 _ERFC = (
     -0.5014367259211941,
     0.5153126870212842,

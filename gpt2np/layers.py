@@ -1,4 +1,5 @@
-"""The equations of GPT-2 as pure functions on arrays. None changes its input or its dtype.
+"""The equations of GPT-2 as pure functions on arrays. None changes the dtype, nor its input, unless
+that is given as ``out``.
 
 Shapes: B batch, T new positions, S cached + new positions, H heads, K width of a head,
 D model width, F MLP width, V vocabulary; ``...`` stands for any leading axes.
@@ -55,7 +56,7 @@ def linear(x: Array, p: Affine) -> Array:  # [..., in] -> [..., out]
 def attention(q: Array, k: Array, v: Array, scale: float) -> Array:
     """softmax(scale q k^T + mask) v: each new position looks at itself and what came before.
 
-    q [..., T, K]; k, v [..., S, K] -> [..., T, K]
+    q [B, H, T, K]; k, v [B, H, S, K] -> [B, H, T, K]
     """
     scores = attention_scores(q, k, scale)
     return softmax(scores, out=scores) @ v
@@ -119,7 +120,7 @@ def gelu_tanh(  # [..., F] -> [..., F]
     >>> gelu_tanh(np.array([-1.0, 0.0, 1.0])).round(6)
     array([-0.158808,  0.      ,  0.841192])
     """
-    y = x * x
+    y = x * x  # in place to y = -2u
     y *= -2.0 * c * 0.044715
     y -= 2.0 * c
     y *= x
@@ -143,24 +144,12 @@ def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., 
 
 @by_rows
 def silu(x: Array, c: float = 1.0, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
-    """x sigmoid(c x): SiLU or Swish, and with c = 1.702 the sigmoid form of GELU.
-
-    Examples
-    --------
-    >>> silu(np.array([-1.0, 0.0, 1.0])).round(6)
-    array([-0.268941,  0.      ,  0.731059])
-    """
+    """x sigmoid(c x): SiLU or Swish, and with c = 1.702 the sigmoid form of GELU."""
     return times_sigmoid(x, x * -c, out)
 
 
 def relu(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
-    """max(x, 0).
-
-    Examples
-    --------
-    >>> relu(np.array([-1.0, 0.0, 1.0]))
-    array([0., 0., 1.])
-    """
+    """max(x, 0)."""
     return np.maximum(x, 0.0, out=out)
 
 

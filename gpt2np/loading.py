@@ -33,6 +33,7 @@ from gpt2np.tokenizer import Tokenizer
 
 TINY = "tiny-shakespeare"  # the embedded model
 TOKENIZER_FILES = (*tokenizer_files.FILES, *tokenizer_files.BESIDE)
+MADE_WITHOUT = "it was made without one"
 GPT2_VOCABULARY = range(50257, 50305)  # the vocabulary itself, to it padded to 128's multiple
 
 
@@ -63,7 +64,7 @@ class Model(Immutable, Shown):
         tokenizer: Tokenizer | None = None,
         source: str | None = None,
         *,
-        why_no_tokenizer: str = "it was made without one",
+        why_no_tokenizer: str = MADE_WITHOUT,
         beside: Beside | None = None,
         other_tokenizer: bool = False,
     ) -> None:
@@ -96,6 +97,12 @@ class Model(Immutable, Shown):
     def has_tokenizer(self) -> bool:
         """Whether there is a tokenizer."""
         return self._tokenizer is not None
+
+    @property
+    def why_no_tokenizer(self) -> str | None:
+        """Why the tokenizer that the model has elsewhere is none here; None for a model of ids."""
+        no_word = self._tokenizer is not None or self._why_no_tokenizer == MADE_WITHOUT
+        return None if no_word else self._why_no_tokenizer
 
     @property
     def bos(self) -> int | None:
@@ -172,7 +179,7 @@ def load(
         Nothing or ``"tiny-shakespeare"``: the embedded model. A name: ``"gpt2"``,
         ``"gpt2-medium"``, ``"gpt2-large"``, ``"gpt2-xl"``, ``"distilgpt2"``, a size from
         ``"124M"`` to ``"1558M"``, or any ``"owner/name"`` of the Hugging Face hub. Or a
-        folder, or a file with weights.
+        folder, or a file with weights; or the folder of a LoRA adapter, to merge into its base.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
     tokenizer : Tokenizer, str or path, optional

@@ -6,7 +6,11 @@
       -> ln_f
       -> h @ wte.T                                         logits [B, T, V]
 
-Dropout, which follows the embedding and each attn and mlp in training, is the identity here.
+    in the papers' letters: D = d_model, F = d_ff, H = h, K = d_k = d_v; wte = W_e, wpe = W_p;
+    attn.c_attn = [W^Q W^K W^V], attn.c_proj = W^O; mlp.c_fc = W_1, b_1; mlp.c_proj = W_2, b_2
+
+Dropout, in training behind the embedding, the attention pattern and each attn and mlp, is the
+identity here.
 
 Every named activation passes through a tap, which shows it to a probe if there is one: see
 `gpt2np.trace`. The names are the module paths of Hugging Face's GPT2LMHeadModel, and a few inside
@@ -21,7 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpt2np.cache import KVCache
+from gpt2np.cache import KVCache, Span
 from gpt2np.config import Config
 from gpt2np.errors import ContextError, InputError
 from gpt2np.kernels import joined, product
@@ -97,7 +101,7 @@ def forward(
     return unembed(params, x, probe)
 
 
-@np.errstate(all="ignore")  # what overflows or underflows is meant to; NaN is asked for at the end
+@np.errstate(all="ignore")  # exp underflows by design; who reads the logits asks for NaN
 def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] for the LAST
     params: Params,
     ids: Ids,
@@ -114,7 +118,7 @@ def hidden(  # [B, T] -> [B, T, D], or [B, 1, D] for the LAST
         x = block(x, p, i, config, cache, Tap(probe, f"h.{i}"), queries)
     if cache is not None:
         cache.advance(ids)
-    return x[:, wanted]
+    return x[:, wanted]  # which the last block may have cut already: the LAST of the last is itself
 
 
 def embed(params: Params, ids: Ids, positions: Ids, tap: Tap) -> Array:
@@ -131,13 +135,17 @@ def block(  # [B, T, D] -> [B, T, D], or of the queries alone
     tap: Tap,
     queries: slice = EVERY,
 ) -> Array:
-    """One block: attention moves information between positions, the MLP works within each."""
+    """One block: attention moves information between positions, the MLP works within each.
+
+    Each normalises its own input and adds to x, which is never normalised (Vaswani et al. normalise
+    the sum).
+    """
     h = tap("ln_1", layer_norm(x, p.ln_1, config.layer_norm_epsilon))
     h = self_attention(h, p.attn, i, config, cache, tap, queries)
     x = tap("resid_mid", x[:, queries] + h)
     h = tap("ln_2", layer_norm(x, p.ln_2, config.layer_norm_epsilon))
     h = mlp(h, p.mlp, config, tap)
-    return tap("", x + h)
+    return tap("", x + h)  # the block's output: h.{i} itself
 
 
 def self_attention(  # [B, T, D] -> [B, T, D], or of the queries alone
@@ -153,34 +161,43 @@ def self_attention(  # [B, T, D] -> [B, T, D], or of the queries alone
     project the heads' results back."""
     q, k, v = split_heads(tap("attn.c_attn", linear(x, p.c_attn)), config.n_head)
     q, k, v = tap("attn.q", q)[:, :, queries], tap("attn.k", k), tap("attn.v", v)
+    # Of all rows at once, unless those of the cache hold different numbers of positions.
     seen = [(EVERY, k, v)] if cache is None else cache.extend(i, k, v)
-    scale = config.score_scale(i)
-    z = joined([attend(q[rows], keys, values, scale, tap) for rows, keys, values in seen])
-    z = tap("attn.z", z.swapaxes(1, 2))  # [B, T, H, K]
+    z = attend(q, seen, config.score_scale(i), tap)  # the scale is 1 / sqrt(K), but for two flags
+    z = tap("attn.z", z.swapaxes(1, 2))  # [B, T, H, K]: the heads of a position side by side
     return tap("attn.c_proj", linear(merge_heads(z), p.c_proj))
 
 
-def attend(q: Array, k: Array, v: Array, scale: float, tap: Tap) -> Array:  # [B, H, T, K]
+def attend(q: Array, seen: list[Span], scale: float, tap: Tap) -> Array:  # [B, H, T, K]
     """Attention, and step by step where somebody looks on."""
     if not tap:
-        return attention(q, k, v, scale)
-    scores = tap("attn.scores", attention_scores(q, k, scale))
+        return joined([attention(q[rows], k, v, scale) for rows, k, v in seen])
+    scores = tap("attn.scores", padded([attention_scores(q[b], k, scale) for b, k, _ in seen]))
     pattern = tap("attn.pattern", softmax(scores))
-    z: Array = pattern @ v
-    return z
+    return joined([pattern[rows, ..., : v.shape[2]] @ v for rows, _, v in seen])
+
+
+def padded(scores: list[Array]) -> Array:  # [B, H, T, S]
+    """Put scores of rows behind one another, with -inf where a row has fewer positions."""
+    S = max(part.shape[-1] for part in scores)
+    return joined([
+        np.pad(part, [(0, 0)] * 3 + [(0, S - part.shape[-1])], constant_values=-np.inf)
+        for part in scores
+    ])  # fmt: skip
 
 
 def mlp(x: Array, p: MLP, config: Config, tap: Tap) -> Array:  # [B, T, D] -> [B, T, D]
     """Work on each position by itself, through a layer of width F."""
     h = tap("mlp.c_fc", linear(x, p.c_fc))
-    act = ACTIVATIONS[config.activation_function]
-    h = tap("mlp.act", act(h, out=None if tap else h))  # in place, unless somebody may look again
+    gelu = ACTIVATIONS[config.activation_function]
+    h = tap("mlp.act", gelu(h, out=None if tap else h))  # in place, unless somebody may look again
     return tap("mlp.c_proj", linear(h, p.c_proj))
 
 
 @np.errstate(all="ignore")
 def unembed(params: Params, x: Array, probe: Probe | None = None) -> Array:
-    """Final LayerNorm, then a product with every token's embedding: [B, T, D] -> [B, T, V]."""
+    """Final LayerNorm, then a product with every token's embedding, to which GPT-2 ties the head:
+    [B, T, D] -> [B, T, V]."""
     tap = Tap(probe)
     h = tap("ln_f", layer_norm(x, params.ln_f, params.config.layer_norm_epsilon))
     return tap("logits", product(h, params.lm_head.T))

@@ -18,7 +18,7 @@ from gpt2np.schema import check_shapes, tensors
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
 
-T = TypeVar("T")
+Self_ = TypeVar("Self_")
 
 
 def as_params(given: object) -> Params:
@@ -72,10 +72,10 @@ class Immutable:
     def __hash__(self) -> int:
         return id(self)
 
-    def __copy__(self: T) -> T:
+    def __copy__(self: Self_) -> Self_:
         return self
 
-    def __deepcopy__(self: T, memo: object) -> T:
+    def __deepcopy__(self: Self_, memo: object) -> Self_:
         return self
 
 

@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpt2np import exporting
+from gpt2np import exporting, tokenizer_files
 from gpt2np.beside import GENERATION
 from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
 from gpt2np.config import Config
 from gpt2np.configs import CONFIG_FILES
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import TOKENIZER_FILES, Model
+from gpt2np.loading import GPT2_VOCABULARY, TOKENIZER_FILES, Model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 # What config.json says of the weights' file, and not of the model.
@@ -92,6 +92,10 @@ def save(
         (folder / name).unlink(missing_ok=True)
     if model.has_tokenizer:
         model.tokenizer.save(folder, overwrite=True)
+    elif model.why_no_tokenizer and model.config.vocab_size in GPT2_VOCABULARY:
+        # So that it is not taken for one with GPT-2's own.
+        other = {"tokenizer_class": "PreTrainedTokenizer"}
+        write_text(folder / tokenizer_files.CONFIG, json.dumps(other) + "\n")
     if model.beside.generation is not None:
         write_text(folder / GENERATION, json.dumps(model.beside.generation, indent=2) + "\n")
     # Last: a folder without it is no model, so one that is half written is never taken for one.

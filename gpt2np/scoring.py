@@ -200,6 +200,10 @@ class Score(Shown):
         Whitespace that takes several tokens, such as U+202F in GPT-2's vocabulary, is in no such
         sum. The words on both sides of it are not corrected for this boundary.
 
+        "space" gives what wordsprobability and minicons give, but for the first word of a text:
+        wordsprobability counts the end twice among what a text may begin with, and minicons
+        divides the first word, of a continuation as well, by nothing.
+
         "whitespace" and "space" differ where texts have line breaks: after "fell." the embedded
         model, whose lines end often, expects one, and only "whitespace" knows that a word ends
         there too. For texts of one line by a model of prose they hardly differ.

@@ -23,7 +23,7 @@ Probe: TypeAlias = Callable[[str, Array], Array | None]
 # positions and S those it sees.
 POINTS = {
     "wte":                  "B T D",
-    "wpe":                  "B T D",
+    "wpe":                  "B T D",  # without a cache 1 T D: the same for every sequence
     "h.{i}.ln_1":           "B T D",
     "h.{i}.attn.c_attn":    "B T 3D",
     "h.{i}.attn.q":         "B H T K",

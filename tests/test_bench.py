@@ -81,6 +81,14 @@ def test_figures_agree_with_each_other(found):
         assert gigaflops == pytest.approx(2e-9 * (tokens * layers + line["batch"] * head))
 
 
+def test_every_form_of_product_is_timed(found):
+    rows = [(line["matrix"], line["rows"]) for line in found["few_rows"]]
+    assert rows == [(m, n) for m in ("mlp.c_fc", "mlp.c_proj", "logits") for n in (1, 4, 16, 64)]
+    for line in found["few_rows"]:
+        assert list(line["milliseconds"]) == ["row by row", "x W", "(W^T x^T)^T", "gpt2np"]
+        assert all(taken > 0 for taken in line["milliseconds"].values())
+
+
 def test_a_process_was_started(found):
     assert found["cold_start_seconds"] > 0
     # NumPy alone takes more than this; the test's own process, far more.
@@ -97,6 +105,7 @@ def test_the_table_shows_each_figure(folder, capsys, monkeypatch):
         "OPENBLAS_CORETYPE=Haswell is set",
         "decode, batch 64, 24 cached",
         "prefill of 24",
+        "mlp.c_proj, 16 rows",
         "GB/s",
         "GFLOP/s",
         "cold start   0.50 s",
@@ -146,11 +155,11 @@ def test_measuring_passes_over_the_positions_it_is_given(monkeypatch):
 
 def test_times_are_taken_in_turn():
     calls: list[str] = []
-    bench.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.001)
+    bench.in_turn([lambda: calls.append("a"), lambda: calls.append("b")], 0.001)
     assert calls[:4] == ["a", "b", "a", "b"]
     assert len(calls) % 2 == 0
     calls.clear()
-    bench.in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 0.0)
+    bench.in_turn([lambda: calls.append("a"), lambda: calls.append("b")], 0.0)
     assert calls == ["a", "b"]
 
 

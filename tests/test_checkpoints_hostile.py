@@ -279,13 +279,16 @@ TEXT = text("x" * 100_000) + b"q\0"
 PAIRS = b"](" + (text("k") + b"N\x86") * 10_000 + b"eq\0"
 TUPLE, ORDERED = name("torch", "Size"), name("collections", "OrderedDict")
 UNFOLDS = "it unfolds to far more than the file holds"
+OBJECT = LIST + name("a", "B") + b")\x81}" + text("s") + b"h\0sbq\1"  # a.B() with s = LIST
+MANY_NAMES = b"".join(text(str(i)) + b"h\1" for i in range(10_000))
 BOMBS = {
     "tuples of a list":       (LIST + (TUPLE + b"h\0\x85R") * 40_000, UNFOLDS),
     "tuples of a text":       (TEXT + (TUPLE + b"h\0\x85R") * 40_000, UNFOLDS),
     "dictionaries of a list": (PAIRS + (ORDERED + b"h\0\x85R") * 40_000, UNFOLDS),
     "bytes of a text":        (TEXT + (name("_codecs", "encode") + b"h\0\x85R") * 40_000, UNFOLDS),
     "long keys":              (TEXT + text("x" * 100_000) + b"q\1}" + b"h\1Ns" * 40_000, UNFOLDS),
-    "numbers of one hash":    (b"}(" + (b"\x8a\x09" + bytes(8) + b"\1N") * 40_000 + b"u", None),
+    "numbers of one hash":    (b"}(" + (b"\x8a\x09" + bytes(8) + b"\1N") * 20_000 + b"u", None),
+    "one thing, many names":  (OBJECT + b"}(" + MANY_NAMES + b"u", None),
     "a huge memo":            (b"N" + b"".join(b"r" + struct.pack("<I", 1 << n) for n in range(32)),
                                UNFOLDS),
 }  # fmt: skip

@@ -1,5 +1,8 @@
 """llm.c's files: written as its train_gpt2.py does, from a model in nn.Linear layout."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 from checkpoint_files import llmc_header, llmc_order, llmc_state
@@ -115,3 +118,18 @@ def test_convert_writes_a_model_and_its_tokenizer(tmp_path, run):
     erf = Model(Params.random(Config(**SMALL, activation_function="gelu")))
     with pytest.raises(InputError, match="as OpenAI has it alone"):
         gpt2np.save(erf, tmp_path / "b.bin")
+
+
+def test_info_tells_where_each_tensor_begins(tmp_path, run):
+    params = Params.random(Config(**SMALL))
+    llmc.save(tmp_path / "model.bin", params, n_head=SMALL["n_head"])
+    code, out, _ = run("info", str(tmp_path / "model.bin"), "--tensors", "--json")
+    assert code == 0
+    data = (tmp_path / "model.bin").read_bytes()
+    for name, facts in json.loads(out)["tensors"].items():
+        size = 4 * math.prod(facts["shape"])
+        array = np.frombuffer(data[facts["offset"] :][:size], "<f4").reshape(facts["shape"])
+        ours = params[name.removeprefix("transformer.")]
+        ours = ours.T if ours.ndim == 2 and ".h." in name else ours
+        assert np.array_equal(array[: len(ours)], ours)
+    assert "at byte 1,024" in run("info", str(tmp_path / "model.bin"), "--tensors")[1]

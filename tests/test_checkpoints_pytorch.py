@@ -297,7 +297,7 @@ def test_the_hand_made_files_are_good(tmp_path):
         (name("torch", "FloatStorage") + b")R", "it calls what is no function"),
         (STATE + b"\x82\1", "it has the opcode EXT1, which no checkpoint needs"),
         (b"]", "holds a list, not the dictionary of a model's tensors"),
-        (b"}", "holds no tensors at its top, nor under"),
+        (b"}", "holds no tensors: load it in torch"),
         (dict_of({"w": tensor(storage("1"))}), "storage '1' is missing"),
         (dict_of({"w": tensor(storage("0", size=7))}), "'0' should hold 7 numbers of float32 but"),
         (dict_of({"w": tensor(storage("0", "HalfStorage"))}), "should hold 6 numbers of float16"),

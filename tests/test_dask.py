@@ -23,7 +23,8 @@ MEGABYTE = 2**20
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model of 90 MB, so that a copy of its weights would show."""
-    return saved_model(tmp_path_factory.mktemp("model"), n_ctx=64, n_embd=384, n_head=6)
+    path = tmp_path_factory.mktemp("model")
+    return Path(saved_model(path, gpt2np.Tokenizer.gpt2(), n_ctx=64, n_embd=384, n_head=6))
 
 
 @pytest.fixture(scope="module")

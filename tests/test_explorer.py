@@ -156,7 +156,7 @@ def same(found, expected):
 
 def pair(cell):
     """The name in a cell, and the number behind it."""
-    return re.fullmatch(r"(.*?) ((?:< |> )?-?[\d.]+)", cell).groups()
+    return re.fullmatch(r"(.*?) ((?:< |> )?-?[\d.]+)", plain(cell)).groups()
 
 
 # The file

@@ -215,7 +215,8 @@ def test_values_are_the_traces(kept_page, model, trace, tokens, t, block, head):
         f"In block h.{block}, head {head}, {tokens[t]} takes most from {listed}."
     )
     cell = page.locator("#attention-table tbody tr").nth(block).locator("td").nth(head)
-    assert cell.text_content() == f"{tokens[best[0]]} {number(pattern[best[0]])}"
+    shown_pair = cell.text_content().rstrip("\u2007\u2008")
+    assert shown_pair == f"{tokens[best[0]]} {number(pattern[best[0]])}"
 
     act = trace[f"h.{block}.mlp.act"][0, t]
     told = said(page, "mlp-readout")
@@ -227,7 +228,8 @@ def test_values_are_the_traces(kept_page, model, trace, tokens, t, block, head):
     p = softmax(trace["logits"][0, t])
     last = page.locator("#lens-now tr").last.locator("td").all_text_contents()
     for cell, id in zip(last, np.argsort(-p)[:5], strict=True):
-        assert cell == f"{shown(model.tokenizer.token_bytes(int(id)))} {number(p[id])}"
+        named = shown(model.tokenizer.token_bytes(int(id)))
+        assert cell.rstrip("\u2007\u2008") == f"{named} {number(p[id])}"
     norm = np.linalg.norm(trace["h.3"][0, t])
     assert f"{number(norm)} as it leaves the last" in said(page, "stream-readout")
 
@@ -455,8 +457,9 @@ def test_vectors_of_the_last_token_alone(open_page, model, tmp_path, trace):
     assert "Vectors are kept of the last token alone" in page.locator("footer").text_content()
 
 
-def test_guided_way_goes_through_every_box(page, model, tokens):
+def test_guided_way_goes_through_every_box(open_page, tokens):
     """One sentence of the ledger and one box at a time, in sight, from bytes to a prediction."""
+    page = open_page(reduced_motion="reduce")
     choose(page, "choose-token", 6)
     page.locator("#guide-start").click()
     names = [c.name for c in COMPONENTS if c.name != "cache"]
@@ -490,7 +493,7 @@ def test_what_is_chosen_stands_in_the_address(open_page, url):
     choose(page, "choose-head", 1)
     page.locator("#guide-start").click()
     settled(page)
-    assert page.url == f"{url}#token=3&block=2&head=1&step=0"
+    page.wait_for_url(f"{url}#token=3&block=2&head=1&step=0")
     other = open_page(page.url)
     assert other.evaluate("ADDRESSED.map(key => state[key])") == [3, 2, 1, 0]
     assert other.locator("[id='h.2']").get_attribute("open") == ""
@@ -739,12 +742,18 @@ def test_no_axe_violations(open_page, scheme, viewport):
     page.evaluate("for (const e of document.querySelectorAll('details:not([name])')) e.open = true")
     choose(page, "choose-token", 5)
     set_slider(page, "top-k", 3)
+    page.evaluate("go(4)")
+    settled(page)
     assert violations(page) == []
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("width", [320, 360, 768])
-def test_does_not_scroll_sideways(open_page, width):
-    page = open_page(viewport={"width": width, "height": 740})
+def test_does_not_scroll_sideways(open_page, url, model, tmp_path, width, long):
+    if long:  # tokens of 64 characters
+        explorer.write_page(tmp_path / "page.html", model, "-" * 128 + "=" * 128)
+        url = (tmp_path / "page.html").as_uri()
+    page = open_page(url, viewport={"width": width, "height": 740})
     page.locator("[id='h.1'] > summary").click()
     page.evaluate("for (const e of document.querySelectorAll('details:not([name])')) e.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

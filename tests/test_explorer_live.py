@@ -321,6 +321,17 @@ def test_two_texts_are_held_against_each_other(live, model):
 
 
 @needs_chromium
+def test_no_axe_violations(live):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    typed(live, TEXT)
+    live.fill("#other-text", "O")
+    live.wait_for_function(SETTLED)
+    found = axe.Axe().run(live, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in found] == []
+    live.fill("#other-text", "")
+
+
+@needs_chromium
 def test_what_cannot_be_run_is_told(live):
     typed(live, TEXT)
     before = live.evaluate("state.run.T")

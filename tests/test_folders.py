@@ -378,6 +378,11 @@ REFUSED = {
         "",
         "these are not the tensors of a GPT-2: conv.weight, fc.bias",
     ),
+    "another network under some name": (
+        pickled(lambda sd: {"generator": {"conv.weight": torch.ones(3)}}),
+        "",
+        "these are not the tensors of a GPT-2: conv.weight",
+    ),
     "a sequence classifier": (
         of_class("GPT2ForSequenceClassification"),
         "",

@@ -1,6 +1,7 @@
 """gpt2np golden record, and gpt2np golden check."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from faulty_gpt2 import dump
 import gpt2np
 from gpt2np.cli import main
 from gpt2np.golden import Golden, record
+from gpt2np.golden.formats import FORMATS
 from gpt2np.golden.tiny import IDS, tiny_model
 
 
@@ -126,3 +128,10 @@ def test_command_speaks_json(files, capsys):
 def test_command_ends_with_2_for_an_error(files, capsys):
     assert main(["golden", "check", str(files / "no.npz"), str(files / "theirs.npz")]) == 2
     assert "no.npz" in capsys.readouterr().err
+
+
+def test_the_page_on_formats_stands_in_help_and_readme(capsys):
+    with pytest.raises(SystemExit):
+        main(["golden", "--help"])
+    assert FORMATS in capsys.readouterr().out
+    assert FORMATS in (Path(__file__).parents[1] / "README.md").read_text("utf-8")

@@ -550,6 +550,20 @@ def test_the_second_fault_is_told_as_well(model, golden):
     assert verdicts["h.0.mlp.c_fc"] == "DIVERGES"
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_recorded_will_do(model, golden, seed):
+    """Of a sound port, any points agree; of a faulty one, any that come after it do not."""
+    chosen = np.random.default_rng(seed)
+    for fault in ("", "unscaled", "no mean"):
+        arrays = dump(model, fault).arrays
+        names = [name for name in arrays if chosen.random() < 0.5]
+        theirs = {name: a for name, a in golden.arrays.items() if chosen.random() < 0.7}
+        weights = {name: a for name, a in golden.arrays.items() if name in model.params}
+        mine = Golden({**{name: arrays[name] for name in names}, "logits": arrays["logits"]})
+        report = check(mine, Golden({**theirs, **weights}, golden.meta), model=model)
+        assert (report.first is None) == (not fault)
+
+
 def test_caches_that_are_not_tested_are_told(model, golden):
     assert any("the cache was not tested" in note for note in check(dump(model), golden).notes)
     assert not any("not tested" in note for note in check(golden, golden).notes)

@@ -82,6 +82,10 @@ def test_words_are_miniconss_but_for_the_first(case):
 def test_words_are_wordsprobabilitys_but_for_the_end_that_it_counts_twice(case):
     model, values, close = case
     for text, theirs in zip(VALUES["sentences"], values["wordsprobability"], strict=True):
-        words = score(model, text).words(boundary="space")
+        s = score(model, text)
+        words = s.words(boundary="space")
         assert len(words) == len(theirs)
+        begins = float(s._boundaries[0, 1])
+        twice = np.logaddexp(begins, score(model, [model.tokenizer.eot]).total)
+        assert words[0].surprisal + (twice - begins) / math.log(2) == close(theirs[0][1])
         assert [word.surprisal for word in words[1:]] == close([x for _, x in theirs[1:]])

@@ -370,6 +370,15 @@ def test_another_tokenizer_leaves_the_weights_usable(folder, capsys, name):
     assert main(["generate", "Hello", "-m", str(folder), "-n", "1", "--tokenizer", "gpt2"]) == 0
 
 
+def test_another_tokenizer_is_not_gpt2s_after_convert(folder, tmp_path, capsys):
+    write(folder, "vocab.txt", "[PAD]\n[UNK]\n")
+    assert main(["convert", str(folder), str(tmp_path / "new")]) == 0
+    told = capsys.readouterr().err
+    assert f"gpt2np: no tokenizer is written: {folder} has vocab.txt" in told
+    with pytest.raises(TokenizerError, match="which is not GPT-2's"):
+        _ = gpt2np.load(tmp_path / "new").tokenizer
+
+
 def test_gpt2s_own_is_meant_where_nothing_points_elsewhere(folder, tmp_path):
     assert gpt2np.load(folder).tokenizer == Tokenizer.gpt2()
     lone = folder.rename(tmp_path / "checkpoint-500")

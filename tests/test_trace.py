@@ -334,3 +334,27 @@ def test_a_replacement_keeps_shape_and_dtype(params):
     doubles = forward(params, IDS, probe=lambda n, a: a.astype(np.float64) if n == "wte" else None)
     assert doubles.dtype == np.float32
     assert np.array_equal(doubles, forward(params, IDS, probe=lambda n, a: None))
+
+
+def test_rows_of_different_lengths_are_seen_together(params):
+    """Scores and pattern reach a probe once, filled up where a row sees fewer positions."""
+    cache, alone = KVCache(params, 2), Trace()
+    forward(params, IDS[:, :6], cache)
+    cache.truncate(np.array([6, 2]))
+    own = KVCache(params)
+    forward(params, IDS[1, :2], own)
+    trace, seen = Trace(), []
+
+    def probe(name, array):
+        seen.append(name)
+        trace(name, array)
+
+    logits = forward(params, IDS[:, 6:8], cache, probe=probe)
+    assert seen == point_names(CONFIG)
+    theirs = forward(params, IDS[1, 6:8], own, probe=alone)
+    assert np.allclose(logits[1], theirs[0], atol=1e-5)
+    for name in ("h.1.attn.scores", "h.1.attn.pattern"):
+        assert trace[name].shape == (2, 3, 2, 8)
+        assert np.allclose(trace[name][1, ..., :4], alone[name][0], atol=1e-5)
+    assert np.isneginf(trace["h.1.attn.scores"][1, ..., 4:]).all()
+    assert (trace["h.1.attn.pattern"][1, ..., 4:] == 0).all()

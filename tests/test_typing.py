@@ -36,6 +36,9 @@ pieces: Iterator[str] = gpt2np.stream(model, "text", max_new_tokens=3)
 scored: Score = gpt2np.score(model, "text")
 surprisal: float = float(scored.surprisal[0])
 scores: list[Score] = gpt2np.score(model, ["a", "b"])
+choices: list[Score] = gpt2np.score(model, [" a", " b"], prefix="text", top=3)
+of_prefixes: list[Score] = gpt2np.score(model, "a", prefix=["x", "y"])
+error: float = gpt2np.evaluate(model, "lambada", "file.jsonl").figures["accuracy"].stderr
 of_many: float = gpt2np.perplexity(model, "text")
 
 trace = Trace("h.*.attn.pattern")
@@ -57,6 +60,7 @@ gpt2np.stream(model, "x", 3)
 gpt2np.score(model, "x").suprisal
 gpt2np.score(model, ["x"]).surprisal
 gpt2np.score(model, "x", bso=True)
+gpt2np.evaluate(model, "lambda", "file.jsonl")
 gpt2np.perplexity(model, "x", winodw=3)
 gpt2np.load("x", dtpye="float64")
 gpt2np.forward(model, ids)

@@ -126,6 +126,15 @@ def mapping(array: Array) -> mmap.mmap | None:
     return part if isinstance(part, mmap.mmap) else None
 
 
+def offset_in_file(array: Array) -> int | None:
+    """The byte of its file at which an array begins; None if it is no view of a mapped file."""
+    mapped = mapping(array)
+    if mapped is None or not array.size:
+        return None
+    begin, _ = np.lib.array_utils.byte_bounds(array)
+    return int(begin - np.frombuffer(mapped, np.uint8).ctypes.data)
+
+
 def release(array: Array) -> None:
     """Give back the memory that a file's array was mapped to; it can still be read again."""
     mapped = mapping(array)

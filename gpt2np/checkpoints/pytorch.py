@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ GPT2 = re.compile(
     r"(?:^|\.)(?:wte\.weight$|h\.0\.|lm_head\.|tok_emb\.weight$|embed\.W_E$|trf_blocks\.0\.)"
 )
 
-# So many dictionaries are looked through, and so many entries of the metadata; each of those has at
-# most so many values, nested so deep.
+# So many dictionaries are looked through. An entry of the metadata has at most so many values,
+# nested so deep, and all have ten times as many.
 MAX_PLACES, MAX_PLAIN, MAX_DEPTH = 1_000, 10_000, 20
 NOT_PLAIN: Any = object()
 
@@ -90,8 +91,8 @@ def read(path: Path, data: Bytes, *, verify: bool = False) -> Checkpoint:
     """Read one file.
 
     The tensors are those of the only dictionary in it that is a GPT-2's by its names, else of the
-    first of NESTED that has any, else those at the top. The metadata is what else stands at the top
-    and is plain (or a tensor of one number); the optimizer's state, for one, is left out.
+    first of NESTED that has any, else those at the top, else any. The metadata is what else stands
+    at the top and is plain (or a tensor of one number).
     """
     read_format = _read_zip if data[:4].tobytes() == ZIP else _read_legacy
     top, spans = read_format(path, data, verify)
@@ -144,8 +145,8 @@ def _find_weights(top: Any) -> tuple[str, ...]:
             f"holds {len(fits)} models, {', '.join(named[:-1])} and {named[-1]}: "
             "save the one to use by itself"
         )
-    usual = [()] if () in places and not fits else []
-    found = next(iter([*fits, *((k,) for k in NESTED if (k,) in places), *usual]), None)
+    order = [*fits, *((key,) for key in NESTED), (), *places] if type(top) is dict else [*fits]
+    found = next((where for where in order if where in places), None)
     contents = top if found is None else _at(top, found)
     for key, value in _entries(contents).items():
         if isinstance(value, Inert) and value.name.startswith("torch."):
@@ -153,7 +154,7 @@ def _find_weights(top: Any) -> tuple[str, ...]:
                 f"has a tensor {quote(key)} of the kind {quote(value.name)}, which is not read"
             )
     if found is None:
-        what = "no tensors at its top, nor under a name in it"
+        what = "no tensors"
         if type(top) is not dict:
             what = f"an object of {quote(top.name)}" if isinstance(top, Inert) else quote(top)
             what += ", not the dictionary of a model's tensors"
@@ -164,23 +165,29 @@ def _find_weights(top: Any) -> tuple[str, ...]:
 def _places(top: Any) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
     """The dictionaries that have tensors, by the keys that lead to them: few and not deep."""
     places: list[tuple[tuple[str, ...], Any]] = [((), top)]
+    seen = {id(top)}
     for where, value in places:
         tensors = _tensors(value)
         if tensors:
             yield where, tensors
-        for key, item in _entries(value).items():
-            nest = isinstance(key, str) and len(where) < 3 and _entries(item)
-            if nest and len(places) < MAX_PLACES:
-                places.append(((*where, key), item))
+        for key, item in _entries(value).items() if len(where) < 3 else ():
+            if isinstance(key, str) and id(item) not in seen and len(places) < MAX_PLACES:
+                seen.add(id(item))
+                if _entries(item):
+                    places.append(((*where, key), item))
 
 
 def _metadata(entries: dict[str, Any]) -> dict[str, Any]:
     """What is plain of each entry."""
-    result = {}
-    for key in list(entries)[:MAX_PLACES]:
-        value = _plain(entries[key], MAX_DEPTH, [MAX_PLAIN])
+    result, parts = {}, 0
+    for key, entry in entries.items():
+        left = [MAX_PLAIN]
+        value = _plain(entry, MAX_DEPTH, left)
         if value is not NOT_PLAIN:
             result[key] = value
+        parts += MAX_PLAIN - left[0]
+        if parts > 10 * MAX_PLAIN:
+            break
     return result
 
 
@@ -196,7 +203,8 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
         items = [_plain(item, depth - 1, left) for item in value[: left[0] + 1]]
         return NOT_PLAIN if any(item is NOT_PLAIN for item in items) else type(value)(items)
     if type(value) is dict or isinstance(value, Inert):
-        pairs = {k: _plain(v, depth - 1, left) for k, v in _entries(value).items() if left[0] >= 0}
+        some = islice(_entries(value).items(), left[0] + 1)
+        pairs = {key: _plain(item, depth - 1, left) for key, item in some}
         pairs = {key: item for key, item in pairs.items() if item is not NOT_PLAIN}
         return pairs if pairs and left[0] >= 0 else NOT_PLAIN
     if isinstance(value, int) and value.bit_length() > 256:

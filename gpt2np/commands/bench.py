@@ -96,12 +96,26 @@ def report(found: dict[str, Any]) -> str:
             ),
             "(the limit: the matrix products alone, timed in turn; the best times of each count)",
             "",
+            *_few_rows(found["few_rows"]),
+            "",
             f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
             "first token",
             f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
             f"weights {weights / 1e6:.0f} MB",
         ]
     )
+
+
+def _few_rows(found: list[dict[str, Any]]) -> list[str]:
+    """Lay out what products over few rows take by each form."""
+    forms = list(found[0]["milliseconds"])
+    lines = [f"{'products over few rows, ms':<36}" + "".join(f"{form:>13}" for form in forms)]
+    for row in found:
+        what = f"{row['matrix']}, {row['rows']} rows"
+        lines.append(
+            f"{what:<36}" + "".join(f"{row['milliseconds'][form]:>13.2f}" for form in forms)
+        )
+    return lines
 
 
 def _row(form: str, speed: dict[str, Any], what: str) -> tuple[str, str, str, str, str]:

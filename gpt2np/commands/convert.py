@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 
 from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
+from gpt2np.errors import escaped
 from gpt2np.saving import SAVE_DTYPES, save
 
 
@@ -26,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what to round the weights to (float32)",
     )
     add_tokenizer(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object: written")
     add_force(parser)
 
 
@@ -34,4 +38,10 @@ def run(args: argparse.Namespace) -> None:
     args.dtype = "float32"
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)
-    print(save(model, args.folder, dtype=args.save_dtype, overwrite=args.force))
+    if model.why_no_tokenizer:
+        print(
+            f"gpt2np: no tokenizer is written: {escaped(model.why_no_tokenizer, None)}",
+            file=sys.stderr,
+        )
+    written = save(model, args.folder, dtype=args.save_dtype, overwrite=args.force)
+    print(json.dumps({"written": str(written)}) if args.json else written)

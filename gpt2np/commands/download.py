@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from gpt2np.hub import download
 
@@ -25,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--revision", metavar="R", help="on the hub: a branch, a tag or a commit (main)"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object: folder")
 
 
 def run(args: argparse.Namespace) -> None:
     """Fetch the model, and print the folder in which it is then."""
-    print(download(args.name, origin=args.origin, revision=args.revision))
+    folder = download(args.name, origin=args.origin, revision=args.revision)
+    print(json.dumps({"folder": str(folder)}) if args.json else folder)

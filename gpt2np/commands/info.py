@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from gpt2np.anatomy import ledger
+from gpt2np.checkpoints.base import Array, offset_in_file
 from gpt2np.commands import add_tokenizer
 from gpt2np.errors import escaped
 from gpt2np.loading import Opened, inspect
@@ -33,13 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Open the checkpoint and describe it."""
-    facts = describe(
-        inspect(args.source, tokenizer=args.tokenizer, verify=args.verify), tensors=args.tensors
-    )
+    opened = inspect(args.source, tokenizer=args.tokenizer, verify=args.verify)
     if args.json:
-        print(json.dumps(facts))
+        print(json.dumps(as_json(opened, tensors=args.tensors)))
         return
-    for name, value in facts.items():
+    for name, value in describe(opened, tensors=args.tensors).items():
         if isinstance(value, dict):
             print(f"{name}:")
             lines = {escaped(key): escaped(str(entry), None) for key, entry in value.items()}
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
-    """Gather the facts, ready to be printed or written as JSON."""
+    """Gather the facts, ready to be printed."""
     checkpoint, fitted, tokenizer = opened.checkpoint, opened.fitted, opened.tokenizer
     params = fitted.params
     config = params.config
@@ -80,7 +79,48 @@ def describe(opened: Opened, *, tensors: bool) -> dict[str, Any]:
     }
     if tensors:
         facts["tensors"] = {
-            name: f"{checkpoint.dtypes[name]} {list(array.shape)}"
+            name: f"{checkpoint.dtypes[name]} {list(array.shape)}" + _place(array)
+            for name, array in checkpoint.tensors.items()
+        }
+    return facts
+
+
+def _place(array: Array) -> str:
+    offset = offset_in_file(array)
+    return "" if offset is None else f" at byte {offset:,}"
+
+
+def as_json(opened: Opened, *, tensors: bool) -> dict[str, Any]:
+    """Gather the same facts for programs: numbers as numbers, names as lists."""
+    checkpoint, fitted, tokenizer = opened.checkpoint, opened.fitted, opened.tokenizer
+    params = fitted.params
+    account, V = ledger(params.config), params.config.vocab_size
+    facts: dict[str, Any] = {
+        "source": opened.name,
+        "format": checkpoint.format,
+        "family": checkpoint.family,
+        "files": {file.name: file.stat().st_size for file in checkpoint.files},
+        "adapter": opened.adapter,
+        "config": params.config.to_dict(),
+        "stored_as": dict(Counter(checkpoint.dtypes.values())),
+        "parameters": params.n_params,
+        "formula": account.formula,
+        "formula_value": account.formula_value,
+        "n_vocab": None if tokenizer is None else tokenizer.n_vocab,
+        "why_no_tokenizer": opened.why_no_tokenizer if tokenizer is None else None,
+        "bos": opened.beside.boundary("bos_token_id", tokenizer, V).ids,
+        "eos": opened.beside.boundary("eos_token_id", tokenizer, V).ids,
+        "dropped": fitted.dropped,
+        "notes": list(fitted.notes),
+        "renamed": fitted.renamed,
+    }
+    if tensors:
+        facts["tensors"] = {
+            name: {
+                "dtype": checkpoint.dtypes[name],
+                "shape": list(array.shape),
+                "offset": offset_in_file(array),
+            }
             for name, array in checkpoint.tensors.items()
         }
     return facts

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def reading(run: Run, name: str) -> Markup | None:
         return join(_token(run, run.ids[t]), f" is {run.ids[t]}")
     if name == "attn.pattern":
         nearest = largest(run.pattern[0, head, t], 1)
-        return join(f"head {head}: ", _pair(run, run.ids[nearest.at[0]], nearest.value[0]))
+        return join(f"head {head}: ", _pair(run, run.ids[nearest.at[0]], nearest.value[0]).markup())
     if name == "logits":
         return next_in_block(run, run.config.n_layer - 1)
     if point is None:
@@ -70,7 +71,7 @@ def reading(run: Run, name: str) -> Markup | None:
 def next_in_block(run: Run, block: int) -> Markup:
     """Tell what the model would say comes next, were it read after the block."""
     at, value = (part[block + 1, run.opening.token, 0] for part in run.lens)
-    return join("next ", _pair(run, int(at), value))
+    return join("next ", _pair(run, int(at), value).markup())
 
 
 def kept(account: Ledger) -> str:
@@ -176,7 +177,7 @@ def mlp(run: Run) -> Markup:
         [
             _token(run, run.ids[t]),
             *(
-                _pair_of(element("span", f"unit {unit}"), value)
+                Pair(element("span", f"unit {unit}"), number(value))
                 for unit, value in zip(
                     strongest.at[run.tabled, t, 0], strongest.value[run.tabled, t, 0], strict=True
                 )
@@ -229,13 +230,19 @@ def _token(run: Run, id: int) -> Markup:
     return element("span", run.token(id), class_="token")
 
 
-def _pair(run: Run, id: int, value: float) -> Markup:
-    return _pair_of(_token(run, id), value)
+class Pair(NamedTuple):
+    """A name, and a number behind it; in a table, at the other side of the cell."""
+
+    name: Markup
+    number: str
+
+    def markup(self) -> Markup:
+        """Write both."""
+        return element("span", self.name, " ", element("span", self.number), class_="pair")
 
 
-def _pair_of(name: Markup, value: float) -> Markup:
-    """Put a number behind a name; in a table, at the other side of its cell."""
-    return element("span", name, " ", element("span", number(value)), class_="pair")
+def _pair(run: Run, id: int, value: float) -> Pair:
+    return Pair(_token(run, id), number(value))
 
 
 def _bar(share: float) -> Markup:
@@ -261,9 +268,15 @@ def _table(
     numbers: Iterable[int] = (),
 ) -> Markup:
     """Write a table in which one column names the rows, in a region that scrolls by itself."""
-    columns = [list(column) for column in zip_longest(header, *rows)]
-    for i in numbers:
-        columns[i][1:] = aligned(list(map(str, columns[i][1:])))
+    columns: list[list[Any]] = [list(column) for column in zip_longest(header, *rows)]
+    for i, (_, *cells) in enumerate(columns):
+        if i in numbers:
+            columns[i][1:] = aligned(list(map(str, cells)))
+        elif isinstance(cells[0], Pair):
+            texts = aligned([cell.number for cell in cells])
+            columns[i][1:] = [
+                cell._replace(number=text).markup() for cell, text in zip(cells, texts, strict=True)
+            ]
     # Where all columns are of numbers, the table says so once.
     all_numbers = len(list(numbers)) == len(header) - 1
     kinds = ["number" if i in numbers and not all_numbers else None for i in range(len(header))]

@@ -24,8 +24,9 @@ function svg(tag, attributes, ...children) {
 }
 
 const token = text => create("span", { className: "token", textContent: text });
-const pair = (name, value) =>
-  create("span", { className: "pair" }, name, " ", create("span", {}, number(value)));
+const beside = (name, text) =>
+  create("span", { className: "pair" }, name, " ", create("span", {}, text));
+const pair = (name, value) => beside(name, number(value));
 const share = (element, value) => element.style.setProperty("--share", value);
 
 // Four significant digits, as figures.py prints them.
@@ -41,6 +42,12 @@ function aligned(texts) {
   const behind = texts.map(text => (text.split(".")[1] ?? "").length), most = Math.max(...behind);
   return texts.map((text, i) => text + (most && !text.includes(".") ? "\u2008" : "")
                                 + "\u2007".repeat(most - behind[i]));
+}
+
+// Rows of [name, number] as what stands in a table's cells, the points of a column above another.
+function alignedPairs(rows) {
+  const columns = rows[0].map((_, c) => aligned(rows.map(row => number(row[c][1]))));
+  return rows.map((row, r) => row.map(([name], c) => beside(name, columns[c][r])));
 }
 
 // The run: what was computed, and how it is asked for
@@ -352,7 +359,7 @@ const aboutCells = s => [s.run, shown(s), s.open, s.head];
 const here = (cell, name) => cell?.[0] === name ? cell : null;
 // Scores and patterns have a cell for each token, of which the later ones are masked.
 const lengthOf = (name, numbers, run) => /scores|pattern/.test(name) ? run.T : numbers.length;
-const columnsOf = n => n <= 256 ? n : 128;
+const columnsOf = n => n <= 256 ? n : n <= 1024 ? 128 : 256;
 const printed = (x, run) => run.kept.type === "u1" ? `about ${x.toPrecision(2)}` : number(x);
 
 function cells(place) {
@@ -709,6 +716,7 @@ view(overview, s => [s.run, s.dark], ({ run }) => {
   Object.assign(canvas, { width: columns, height: rows });
   canvas.getContext("2d").putImageData(
     new ImageData(new Uint8ClampedArray(pixels.buffer), columns, rows), 0, 0);
+  canvas.style.imageRendering = columns < canvas.clientWidth ? "pixelated" : "auto";
   canvas.ariaLabel = `Attention patterns of all heads: ${run.L} rows of ${run.H}`;
   overview.style.setProperty("--heads", run.H);
   overview.style.setProperty("--blocks", run.L);
@@ -746,10 +754,11 @@ view($("attention-readout"), s => [s.run, shown(s), s.block, s.head], s => {
 view($("attention-table"), s => [s.run, s.token], ({ run, token: t }) => {
   const table = $("attention-table");
   table.caption.replaceChildren("What ", token(run.tokens[t]), " takes most from, in every head");
+  const nearest = range(run.L).map(block => range(run.H).map(head => run.nearest(block, head, t)[0]));
+  const pairs = alignedPairs(nearest.map(row => row.map(([s, x]) => [token(run.tokens[s]), x])));
   [...table.tBodies[0].rows].forEach((row, block) => [...row.cells].slice(1).forEach((cell, head) => {
-    const [s, weight] = run.nearest(block, head, t)[0];
-    cell.replaceChildren(pair(token(run.tokens[s]), weight));
-    share(cell, weight);
+    cell.replaceChildren(pairs[block][head]);
+    share(cell, nearest[block][head][1]);
   }));
 });
 view($("attention-table"), s => [s.run, s.block, s.head], ({ block, head }) => {
@@ -828,10 +837,12 @@ view($("lens-table"), s => [s.run], ({ run }) => {
 view($("lens-now"), s => [s.run, shown(s)], s => {
   const t = shown(s), { run } = s;
   $("lens-caption").replaceChildren("The five likeliest after ", token(run.tokens[t]));
-  $("lens-now").replaceChildren(...range(run.L + 1).map(point => create("tr", {},
+  const best = range(run.L + 1).map(point => run.lens(point, t));
+  const pairs = alignedPairs(best.map(row => row.map(([id, p]) => [token(run.name(id)), p])));
+  $("lens-now").replaceChildren(...best.map((row, point) => create("tr", {},
     create("th", { scope: "row", textContent: point ? `h.${point - 1}` : "wte + wpe" }),
-    ...run.lens(point, t).map(([id, chance]) => {
-      const cell = create("td", {}, pair(token(run.name(id)), chance));
+    ...row.map(([, chance], k) => {
+      const cell = create("td", {}, pairs[point][k]);
       share(cell, chance);
       return cell;
     }))));
@@ -957,7 +968,7 @@ view($("guide-told"), s => [s.run, s.step, shown(s), s.open, s.head], s => {
 });
 // After the readings and cells are drawn, which make the page longer
 view($("guide"), s => [s.step], ({ step }) => requestAnimationFrame(() => {
-  if (step !== null) way[step].scrollIntoView({ block: "center" });
+  if (step !== null) way[step].querySelector("details").scrollIntoView({ block: "center" });
 }));
 for (const [id, to] of [["start", () => 0], ["next", () => state.step + 1],
                         ["back", () => state.step - 1], ["end", () => null]])
@@ -977,12 +988,14 @@ function fromAddress({ T, L, H }) {
     if (key in most && /^\d{1,4}$/.test(text) && Number(text) < most[key]) change[key] = Number(text);
   return "block" in change ? { ...change, open: change.block } : change;
 }
-let addressed = "";
+let opened = false, writing;    // as the page opens, the address stays as it is
 view(document.body, s => ADDRESSED.map(key => s[key]), s => {
   const parts = ADDRESSED.filter(key => s[key] !== null).map(key => `${key}=${s[key]}`).join("&");
-  if (addressed && parts !== addressed)
+  clearTimeout(writing);    // once, when the choosing pauses
+  if (opened) writing = setTimeout(() => {
     try { history.replaceState(null, "", `#${parts}`); } catch { /* in a frame there is none */ }
-  addressed = parts;
+  }, 100);
+  opened = true;
 });
 addEventListener("hashchange", () => set(fromAddress(state.run)));
 

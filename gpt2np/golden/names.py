@@ -124,7 +124,8 @@ def fitted(point: str, mine: AnyArray, theirs: AnyArray) -> tuple[AnyArray, AnyA
         B, T, V = theirs.shape
         if T > 1 and mine.size == B * V:
             theirs = theirs[:, -1:]
-    if point == "wpe" and mine.ndim == theirs.ndim == 3 and 1 in (len(mine), len(theirs)):
+    once = point == "wpe" and mine.ndim == theirs.ndim == 3 and 1 in (len(mine), len(theirs))
+    if once and mine.size and theirs.size:
         B = max(len(mine), len(theirs))
         mine, theirs = (np.broadcast_to(x, (B, *x.shape[1:])) for x in (mine, theirs))
     return mine, theirs

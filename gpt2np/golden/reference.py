@@ -52,6 +52,11 @@ class Reference:
         ids = self.points.get("ids", mine.get("ids"))
         self.ids = None if ids is None else check_ids(self.config, ids)
         self.past = _past(theirs, self.config)
+        if self.ids is not None and self.held >= self.ids.shape[1]:
+            raise CheckpointError(
+                f"{theirs.name}: {PAST[0]} holds {self.held} positions, of "
+                f"{self.ids.shape[1]} ids in all"
+            )
         if self.past is None:
             self._slice(_held_by(mine, self.points))
 
@@ -60,6 +65,8 @@ class Reference:
         if not held or self.config is None:
             return
         B, T = _batch_and_positions(self.points, self.ids, 0)
+        if held >= T:
+            return
         kv = []
         for letter in "kv":
             names = [f"h.{i}.attn.{letter}" for i in range(self.config.n_layer)]

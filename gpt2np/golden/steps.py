@@ -125,7 +125,8 @@ def terms(s: Site) -> int:
     if kind == "h.{i}.attn.scores":
         return s.config.head_width
     if kind in ("h.{i}.attn.z", "h.{i}.attn.pattern"):
-        return int(s.keys().shape[2])
+        before = "h.{i}.attn.pattern" if kind.endswith("z") else "h.{i}.attn.scores"
+        return int(s[before].shape[-1])
     return s.config.n_embd if kind in ("h.{i}.ln_1", "h.{i}.ln_2", "ln_f", "logits") else 1
 
 
