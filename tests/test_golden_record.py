@@ -98,6 +98,8 @@ def test_refuses_what_cannot_be_recorded(model):
         record(model, "a text")
     with pytest.raises(InputError, match=r"token id 20 is not in 0 \.\.\. 19"):
         record(model, [20])
+    with pytest.raises(InputError, match="have one length"):
+        record(model, [[1, 2], [3]])
 
 
 def test_reads_an_llmc_debug_state(tmp_path, model):

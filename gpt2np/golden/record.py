@@ -20,7 +20,7 @@ from gpt2np.dumps import AnyArray
 from gpt2np.errors import CheckpointError, InputError, shown
 from gpt2np.layers import log_softmax
 from gpt2np.loading import Model
-from gpt2np.model import check_ids, forward
+from gpt2np.model import forward
 from gpt2np.params import Array, Ids, Params
 from gpt2np.recorder import Trace
 from gpt2np.version import __version__
@@ -190,10 +190,8 @@ def run_model(
 def _ids(model: Model, prompt: str | Sequence[int] | Sequence[Sequence[int]]) -> Ids:
     rows, _ = ragged.parse(model, prompt)
     if len({len(row) for row in rows}) > 1:
-        raise InputError(
-            "texts recorded together have one length in tokens: record them one by one"
-        )
-    return check_ids(model.config, np.stack(rows)).astype(np.int64)
+        raise InputError("the sequences of a recording have one length, for none is padded")
+    return np.stack(rows).astype(np.int64)
 
 
 def _load_debug_state(path: Path, vocab_sizes: Iterable[int]) -> dict[str, AnyArray]:
