@@ -206,8 +206,6 @@ def _scaling(settings: Mapping[str, Any], module: str, rank: int) -> float:
 
 def _by_pattern(settings: Mapping[str, Any], patterns: str, key: str, usual: str) -> float:
     """What the first pattern says that the end of a module's name fits; else the usual."""
-    import regex  # only adapters with patterns need it
-
     value = settings.get(usual, 8)
     found = settings.get(patterns) or {}
     if not isinstance(found, dict):

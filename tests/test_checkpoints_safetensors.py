@@ -178,6 +178,7 @@ def test_an_overflow_is_refused_and_leaves_no_file(tmp_path, dtype, values):
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_posix  # a file that is mapped is replaced
 def test_infinity_and_nan_are_no_overflow(tmp_path):
     values = np.array([np.inf, -np.inf, np.nan, 65504], np.float32)
     for dtype in ("float16", "bfloat16", "float32"):
@@ -186,6 +187,7 @@ def test_infinity_and_nan_are_no_overflow(tmp_path):
         np.testing.assert_array_equal(read[:3], values[:3])
 
 
+@needs_posix  # a file that is mapped is replaced
 def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     safetensors.save(tmp_path / "x", {"w": np.ones(2, np.float32)})
     before = (tmp_path / "x").read_bytes()

@@ -1,11 +1,12 @@
 """What commands write, aimed at what they read, ended half-way, without streams: fuzz_files.py."""
 
-import os
 import random
 
 import pytest
 
-if os.name != "posix":
+from gpt2np.files import WINDOWS
+
+if WINDOWS:
     pytest.skip("links, signals and shells as on POSIX", allow_module_level=True)
 from fuzz_files import fuzz_ends, fuzz_outputs, fuzz_streams
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import json
 import math
@@ -496,11 +495,19 @@ def _cell(value: Any) -> Any:
 
 
 def _csv(rows: Iterable[Iterable[Any]], delimiter: str) -> str:
-    stream = io.StringIO()
-    csv.writer(
-        stream, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC
-    ).writerows(rows)
-    return stream.getvalue()
+    """Write rows as csv.writer with QUOTE_NONNUMERIC does, which refuses NUL before Python 3.11."""
+    return "".join(f"{delimiter.join(map(_quoted, row))}\n" for row in rows)
+
+
+def _quoted(value: Any) -> str:
+    r"""Quote what is no number.
+
+    >>> [_quoted(value) for value in (1, 0.5, None, 'a "b"\n')]
+    ['1', '0.5', '""', '"a ""b""\n"']
+    """
+    if isinstance(value, int | float):
+        return str(value)
+    return '"{}"'.format("" if value is None else str(value).replace('"', '""'))
 
 
 def _table(
