@@ -174,9 +174,9 @@ def _described(model: Model, x: Array, targets: Ids, top: int) -> Predictions:  
     found = np.empty(len(x), prediction(top))
     for i in range(0, len(x), LOGIT_ROWS):
         part = slice(i, i + LOGIT_ROWS)
-        found[part] = _predictions(
-            unembed(model.params, x[None, part])[0], targets[part], weights, top
-        )
+        # Held until the next are there: else the system takes the memory back and clears it anew.
+        logits = unembed(model.params, x[None, part])[0]
+        found[part] = _predictions(logits, targets[part], weights, top)
     return found
 
 
