@@ -18,6 +18,49 @@ from gpt2np.config import PRESETS
 collect_ignore_glob = ["*/make.py", "*/record.py", "*/winsim.py"]
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--skipped-before",
+        action="store_true",
+        help="run only what the last run without this option skipped",
+    )
+
+
+def pytest_configure(config):
+    # Of several workers, the one that hands out the tests hears of all of them.
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skipped(config))
+
+
+class Skipped:
+    """Remembers tests and modules that were skipped: what another environment may not skip."""
+
+    KEY = "gpt2np/skipped"
+
+    def __init__(self, config):
+        self.config, self.names = config, set()
+
+    def pytest_runtest_logreport(self, report):
+        if report.skipped:
+            self.names.add(report.nodeid)
+
+    def pytest_collectreport(self, report):
+        if report.skipped:
+            self.names.add(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        if not self.config.getoption("--skipped-before"):
+            self.config.cache.set(self.KEY, sorted(self.names))
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--skipped-before"):
+        names = set(config.cache.get(Skipped.KEY, []))
+        chosen = [i for i in items if {i.nodeid, i.nodeid.partition("::")[0]} & names]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
 @pytest.fixture(scope="session")
 def params_124m():
     """Random weights of the 124M model's shape, those of assets/golden/124M.npz.
