@@ -113,9 +113,10 @@ class KVCache(Shown):
 
     def _groups(self) -> list[tuple[slice, int]]:
         """Rows that hold the same number of positions: all as one, or each by itself."""
-        if (self.lengths == self.lengths[:1]).all():
-            return [(slice(None), self.length)]
-        return [(slice(b, b + 1), n) for b, n in enumerate(self.lengths.tolist())]
+        lengths = self.lengths.tolist()
+        if lengths.count(lengths[0]) == len(lengths):
+            return [(slice(None), lengths[0])]
+        return [(slice(b, b + 1), n) for b, n in enumerate(lengths)]
 
     def extend(self, layer: int, k: Array, v: Array) -> list[Span]:
         """Put keys and values [B, H, T, K] of new positions behind those held of each sequence.
