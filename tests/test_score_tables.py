@@ -226,6 +226,7 @@ def test_dask_gives_the_same_in_the_same_order_though_a_worker_is_killed(
 
 
 def test_dask_that_is_not_there(score):
+    pytest.importorskip("distributed", reason="Dask is not installed")
     code, _, err = score("a\n", "--dask", "tcp://127.0.0.1:1", name="a.txt")
     assert code == 2
     assert "there is no Dask scheduler at tcp://127.0.0.1:1" in err
