@@ -10,9 +10,7 @@ from dataclasses import fields
 from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
-from gpt2np.errors import InputError, shown
-from gpt2np.loading import Model
-from gpt2np.params import Params
+from gpt2np.errors import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +58,12 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "use_cache":                ("", "leave it out: there always is a cache"),
     "streamer":                 ("", "use gpt2np.stream"),
     "tokenizer":                ("", "leave it out: the model has its own"),
+    "min_new_tokens":           ("", "leave it out: stop_at_eot=False goes on"),
     "device":                   ("", "leave it out: everything runs on the processor"),
+    "device_map":               ("", "leave it out: everything runs on the processor"),
+    "revision":                 ("", 'write it behind the name: "owner/name@REVISION"'),
+    "output_hidden_states":     ("", "use gpt2np.forward with probe=gpt2np.Trace()"),
+    "output_attentions":        ("", "use gpt2np.forward with probe=gpt2np.Trace()"),
     "return_dict_in_generate":  ("", "leave it out: a Generation tells ids and logprobs"),
     "output_scores":            ("", "leave it out: a Generation tells ids and logprobs"),
     "skip_special_tokens":      ("", "leave it out: the end of text is in ids, not in text"),
@@ -99,17 +102,6 @@ def answering(settings: type | None = None) -> Callable[[Callable[P, R]], Callab
         return cast(Callable[P, R], made)
 
     return decorate
-
-
-def as_model(given: Any) -> Model:
-    """Give back a model, or say what to write instead of what was given for it."""
-    if isinstance(given, Model):
-        return given
-    if isinstance(given, str):
-        raise InputError(f"the model comes first, not its name: load it, gpt2np.load({given!r})")
-    if isinstance(given, Params):
-        raise InputError("give the model itself, not model.params (or Model(params, tokenizer))")
-    raise InputError(f"give a model, as gpt2np.load() gives it, not {shown(given)}")
 
 
 def _signature(function: Callable[..., Any], settings: type | None) -> inspect.Signature:

@@ -30,7 +30,7 @@ from gpt2np.version import __version__
 # only when it is the one to run.
 COMMANDS = {
     "generate": "continue a text",
-    "score": "tell how likely texts are, by token or by word",
+    "score": "score texts, by token or by word",
     "evaluate": "measure how well a model does a task: lambada, choices, perplexity",
     "tokenize": "show the tokens of a text, or the text of tokens",
     "download": "fetch a model before it is needed",
@@ -38,7 +38,7 @@ COMMANDS = {
     "bench": "measure how fast a model is here, and how fast it could be",
     "info": "describe a checkpoint: its format, config, tensors and parameters",
     "golden": "record activations, and find where another implementation leaves them",
-    "convert": "write a model of any format as a Hugging Face folder",
+    "convert": "write a model of any format as a Hugging Face folder, a .gguf, an .npz or a .bin",
 }
 
 EXAMPLES = {

@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from gpt2np.answers import answering, as_model
+from gpt2np.answers import answering
 from gpt2np.errors import InputError, as_integer, shown
 from gpt2np.files import read_text
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 from gpt2np.predictions import counting
 from gpt2np.scoring import Perplexity, Recipe, Score, perplexity, score
 
@@ -98,7 +98,7 @@ def evaluate(
     ----------
     model : Model
     task : {"lambada", "choice", "perplexity"}
-        "lambada": JSON lines with a ``text`` each, whose last word is to be told from the rest.
+        "lambada": JSON lines with a ``text`` each, whose last word is to be predicted.
         "choice": JSON lines with ``prefix``, ``choices`` and ``answer`` (a number from 0, or the
         choice itself), or with ``sentence_good`` and ``sentence_bad`` as BLiMP has them.
         "perplexity": a text, or JSON lines with a ``text`` each, which are read one by one.

@@ -28,8 +28,7 @@ def export(model: Model, path: Path, dtype: str, *, overwrite: bool) -> Path:
     """Write the file that its name asks for; see `save`."""
     if path.exists() and not overwrite:
         raise InputError(
-            f"{path} is there already: name another, or replace it by overwrite=True (convert: "
-            "--force)"
+            f"{path} is there already: name another, or replace it with overwrite=True"
         )
     dtypes = DTYPES[:1] if path.suffix == ".bin" else DTYPES
     if dtype not in dtypes:

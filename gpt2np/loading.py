@@ -11,8 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpt2np import tokenizer_files
 from gpt2np.adapters import adapter_folder, base_of, merge
+from gpt2np.answers import answering
 from gpt2np.assets_path import assets
 from gpt2np.beside import Beside
 from gpt2np.checkpoints import (
@@ -25,7 +28,7 @@ from gpt2np.checkpoints import (
 from gpt2np.checkpoints.base import mapping
 from gpt2np.config import BY_NAME, Config
 from gpt2np.configs import find_config, says_all
-from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError
+from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError, shown
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
@@ -135,6 +138,8 @@ class Model(Immutable, Shown):
         ------
         CheckpointError
             A name or a shape is not the model's.
+        InputError
+            What is given is no array.
 
         Examples
         --------
@@ -145,6 +150,11 @@ class Model(Immutable, Shown):
         >>> bool(without.params[name].any()), without.source
         (False, None)
         """
+        for name, array in arrays.items():
+            if name not in self.params:
+                raise CheckpointError(self.params.lacks(name))
+            if not isinstance(array, np.ndarray):
+                raise InputError(f"{name}: give an array, not {shown(array)}")
         params = Params(self.config, {**self.params, **arrays})
         return _by_hand(params, self._tokenizer, self._why_no_tokenizer, self.beside)
 
@@ -164,6 +174,18 @@ def _by_hand(params: Params, tokenizer: Tokenizer | None, why_not: str, beside: 
     return Model(params, tokenizer, why_no_tokenizer=why_not, beside=beside)
 
 
+def as_model(given: Any) -> Model:
+    """Give back a model, or say what to write instead of what was given for it."""
+    if isinstance(given, Model):
+        return given
+    if isinstance(given, str):
+        raise InputError(f"the model comes first, not its name: load it, gpt2np.load({given!r})")
+    if isinstance(given, Params):
+        raise InputError("give the model itself, not model.params (or Model(params, tokenizer))")
+    raise InputError(f"give a model, as gpt2np.load() gives it, not {shown(given)}")
+
+
+@answering()
 def load(
     source: str | os.PathLike[str] | None = None,
     *,
@@ -254,6 +276,8 @@ def _find(source: str | os.PathLike[str] | None) -> tuple[Path, str]:
     """Where the files are, and the name that finds them again from any working directory."""
     if source is None or source == TINY:
         return assets() / TINY, TINY
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"give a model's name or path, not {shown(source)}")
     path = Path(os.path.expanduser(source))  # Path's fails without such a user
     if is_there(path):
         return path.absolute(), str(path.absolute())

@@ -12,6 +12,18 @@ from gpt2np.errors import shown
 
 _TEXTS = ("prompt", "text", "files")  # positional arguments that may begin with a hyphen
 
+# What is no option: an argument of the commands that it is said of, and what to do there.
+_INSTEAD = {
+    "--prompt": ("prompt", ": give the text itself, without an option"),
+    "--greedy": ("temperature", ": -t 0 is greedy"),
+    "--device": ("model", ": leave it out, everything runs on the processor"),
+    "--max-length": (
+        "max_new_tokens",
+        ": did you mean --max-new-tokens? It does not count the prompt",
+    ),
+    "--min-new-tokens": ("stop_at_eot", ": --ignore-eot goes on after the end of text"),
+}
+
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     """Give the nearest of some names, as a question.
@@ -40,6 +52,9 @@ def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
         theirs = ELSEWHERE.get(name.lstrip("-").replace("-", "_"), ("", ""))[0]
         meant = {f"--{theirs.replace('_', '-')}", *_options_of(theirs, actions)} & actions.keys()
         hint = f": did you mean {min(meant)}?" if meant else did_you_mean(name, actions)
+        of, instead = _INSTEAD.get(name, ("", ""))
+        if any(of == action.dest for action in _actions(parser)):
+            hint = instead
         takes_text = any(a.dest in _TEXTS and not a.option_strings for a in _actions(parser))
         if takes_text and not (hint and argument.startswith("--")):
             hint = ": a text that begins with - goes after --"
@@ -50,13 +65,15 @@ def in_words(message: str) -> str:
     """Say what argparse found wrong as one would say it."""
     too_many = re.fullmatch(r"unrecognized arguments: (.*)", message, re.DOTALL)
     if too_many:
-        return f"{shown(too_many[1])} is too much: put a text of several words in quotes"
+        return f"unexpected argument {shown(too_many[1])}: put a text of several words in quotes"
     choice = re.fullmatch(r"(.*): invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
     if choice:
         names = re.findall(r"[\w.-]+", choice[3])
         where = choice[1].removeprefix("argument ")
         hint = did_you_mean(choice[2], names) or f": choose from {', '.join(names)}"
         return f"{where}: there is no {shown(choice[2])}{hint}"
+    if re.match("one of the arguments PROMPT .* required", message):
+        return f'{message}; the PROMPT "-" reads standard input'
     return message
 
 
@@ -73,6 +90,8 @@ def in_options(message: str, parser: argparse.ArgumentParser) -> str:
     >>> in_options("shorten them, or set on_full='slide'", parser)
     'shorten them, or set --on-full slide'
     """
+    if any("--force" in action.option_strings for action in _actions(parser)):
+        message = message.replace("overwrite=True", "--force")
     for action in _actions(parser):
         if not action.option_strings:
             continue

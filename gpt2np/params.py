@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from gpt2np.config import Config
 from gpt2np.errors import CheckpointError, InputError, shown
 from gpt2np.notebook import Shown
-from gpt2np.schema import check_shapes, tensors
+from gpt2np.schema import canonical_name, check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
@@ -141,7 +142,18 @@ class Params(Immutable, Mapping[str, Array], Shown):
         )
 
     def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
+        try:
+            return self._arrays[name]
+        except KeyError:
+            raise KeyError(self.lacks(name)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def lacks(self, name: str) -> str:
+        """Say that there is no such tensor, and which was meant."""
+        near = difflib.get_close_matches(canonical_name(str(name)), self._arrays, 1)
+        return f"there is no tensor {shown(name)}" + (f": did you mean {near[0]}?" if near else "")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)

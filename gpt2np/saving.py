@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from gpt2np import exporting, tokenizer_files
+from gpt2np.answers import answering
 from gpt2np.beside import GENERATION
 from gpt2np.checkpoints import SUFFIXES, USUAL, safetensors
 from gpt2np.config import Config
@@ -21,6 +23,7 @@ SAVE_DTYPES = ("float32", "float16", "bfloat16")
 _OWNED = ("dtype", "torch_dtype", "architectures", "auto_map", "tie_word_embeddings")
 
 
+@answering()
 def save(
     model: Model,
     folder: str | os.PathLike[str],
@@ -59,8 +62,9 @@ def save(
     CheckpointError
         A weight is too large for float16.
     InputError
-        Another dtype; a folder that holds a model, or a file that is there, already, without
-        `overwrite`; something that GGUF's header cannot say, such as an activation.
+        Another dtype; a name that ends as another kind of file does; a folder that holds a model,
+        or a file that is there, already, without `overwrite`; something that GGUF's header
+        cannot say, such as an activation.
 
     Examples
     --------
@@ -77,10 +81,11 @@ def save(
     folder = Path(folder)
     if folder.suffix in exporting.FILES and not folder.is_dir():
         return exporting.export(model, folder, dtype, overwrite=overwrite)
+    check_name(folder)
     if not overwrite and (there := model_files(folder)):
         raise InputError(
             f"{folder} holds a model already ({', '.join(there)}): name another folder, or replace "
-            "it by overwrite=True (convert: --force)"
+            "it with overwrite=True"
         )
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
@@ -101,6 +106,17 @@ def save(
     # Last: a folder without it is no model, so one that is half written is never taken for one.
     write_text(folder / "config.json", json.dumps(_config(model), indent=2) + "\n")
     return folder
+
+
+def check_name(path: Path) -> None:
+    """Refuse the name of a file of a kind that is not written: it would become a folder."""
+    if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
+        if path.suffix in exporting.FILES:
+            return
+        raise InputError(
+            f"{path}: no {path.suffix} file is written: name a folder (no suffix), in which "
+            f"model.safetensors will be, or a file that ends in {', '.join(exporting.FILES)}"
+        )
 
 
 def model_files(folder: Path) -> list[str]:

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt2np import ragged
-from gpt2np.answers import answering, as_model
+from gpt2np.answers import answering
 from gpt2np.errors import InputError, as_integer, shown
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 from gpt2np.notebook import Shown
 from gpt2np.params import Ids
 from gpt2np.predictions import (

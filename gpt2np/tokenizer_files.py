@@ -595,7 +595,7 @@ def write(vocabulary: Vocabulary, folder: str | os.PathLike[str], *, overwrite: 
     if others and not overwrite:
         raise InputError(
             f"{folder} holds another tokenizer's {', '.join(others)}, which would contradict what "
-            "is written: name another folder, or remove them by overwrite=True"
+            "is written: name another folder, or remove them with overwrite=True"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name in others:

@@ -54,6 +54,9 @@ def test_a_number_of_tokens_does_not_wrap_past_the_context():
         (stream, "max_tokens", "give max_new_tokens"),
         (score, "add_special_tokens", "give special"),
         (score, "widow", "did you mean window"),
+        (generate, "device_map", "leave it out"),
+        (generate, "output_attentions", r"probe=gpt2np.Trace\(\)"),
+        (gpt2np.save, "overwite", "did you mean overwrite"),
         (gpt2np.perplexity, "max_length", "it takes model, text, window, stride"),
         (gpt2np.perplexity, "strides", "did you mean stride"),
     ],
@@ -63,6 +66,44 @@ def test_a_wrong_keyword_is_answered(function, keyword, answer):
         function(tiny, "a", **{keyword: 1})
     with pytest.raises(InputError):
         function(tiny, "a", **{keyword: 1})
+
+
+@pytest.mark.parametrize(
+    ("keyword", "answer"),
+    [
+        ("revision", '"owner/name@REVISION"'),
+        ("torch_dtype", "give dtype"),
+        ("device", "leave it out"),
+        ("device_map", "leave it out"),
+    ],
+)
+def test_a_wrong_keyword_of_load_is_answered(keyword, answer):
+    with pytest.raises(TypeError, match=f"^load takes no {keyword}: .*{answer}"):
+        gpt2np.load(**{keyword: 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "answer"),
+    [
+        (lambda: gpt2np.load(3), InputError, "give a model's name or path, not 3"),
+        (lambda: gpt2np.load("GPT2"), gpt2np.CheckpointError, "did you mean 'gpt2'"),
+        (
+            lambda: tiny.replace({"ln_f.b": 1}),
+            gpt2np.CheckpointError,
+            "there is no tensor 'ln_f.b': did you mean ln_f.bias",
+        ),
+        (lambda: tiny.replace({"ln_f.bias": 1}), InputError, "ln_f.bias: give an array, not 1"),
+        (
+            lambda: tiny.params["transformer.h.0.mlp.c_fc.weight"],
+            KeyError,
+            "did you mean h.0.mlp.c_fc.weight",
+        ),
+        (lambda: tiny.params["zzz"], KeyError, "there is no tensor 'zzz'"),
+    ],
+)
+def test_what_is_not_there_is_answered(call, error, answer):
+    with pytest.raises(error, match=answer):
+        call()
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,28 @@ def test_a_model_without_a_tokenizer_is_not_put_beside_anothers(tmp_path):
     assert not [*tmp_path.glob("*.txt"), *tmp_path.glob("vocab*")]
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "x.pt", "x.onnx", "model.xyz", "m.GGUF"])
+def test_no_folder_is_made_of_a_file_s_name(tmp_path, capsys, name):
+    file = tmp_path / name
+    with pytest.raises(InputError, match=f"no {file.suffix} file is written: name a folder"):
+        gpt2np.save(gpt2np.load(), file)
+    assert main(["convert", "tiny-shakespeare", str(file)]) == 2
+    assert f"no {file.suffix} file is written" in capsys.readouterr().err
+    assert not file.exists()
+    gpt2np.save(gpt2np.load(), tmp_path / "gpt2-1.5")
+    file.mkdir()
+    gpt2np.save(gpt2np.load(), file)  # as asked for
+
+
+def test_a_command_says_force_where_the_library_says_overwrite(tmp_path, capsys):
+    out = str(tmp_path / "golden.npz")
+    assert main(["golden", "record", out, "--weights", "tiny"]) == 0
+    assert main(["golden", "record", out, "--weights", "tiny"]) == 2
+    err = capsys.readouterr().err
+    assert "replace it with --force" in err
+    assert "overwrite" not in err
+
+
 @pytest.mark.parametrize("name", ["config.json", "merges.txt", "checkpoint", "mine.pt", "a.index"])
 def test_a_model_is_replaced_only_if_asked(tmp_path, name):
     (tmp_path / name).write_text("{}", encoding="utf-8")

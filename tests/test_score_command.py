@@ -483,7 +483,7 @@ def test_what_is_there_is_not_overwritten(run, interrupted):
     before = whole.read_bytes()
     code, _, err = run(texts, "-o", whole)
     assert code == 2
-    assert error(err) == f"{whole} is there already: go on with it by --resume, or remove it"
+    assert error(err) == f"{whole} is there already: continue it with --resume, or remove it"
     assert whole.read_bytes() == before
 
 

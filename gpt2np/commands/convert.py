@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from gpt2np.commands import add_force, add_tokenizer, check_output, load_model
 from gpt2np.errors import escaped
-from gpt2np.saving import SAVE_DTYPES, save
+from gpt2np.saving import SAVE_DTYPES, check_name, save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Read the model, write it again, and print where it is then."""
     args.dtype = "float32"
+    check_name(Path(args.folder))
     check_output(args, args.folder, "FOLDER")
     model = load_model(args)
     if model.why_no_tokenizer:

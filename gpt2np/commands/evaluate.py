@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "task",
         choices=evaluation.TASKS,
         metavar="TASK",
-        help="lambada: JSON lines with a text, whose last word is to be told; choice: JSON lines "
-        "with prefix, choices and answer, or sentence_good and sentence_bad; perplexity: a text, "
-        "or JSON lines with a text each",
+        help="lambada: JSON lines with a text, whose last word is to be predicted; choice: JSON "
+        "lines with prefix, choices and answer, or sentence_good and sentence_bad; perplexity: "
+        "a text, or JSON lines with a text each",
     )
     parser.add_argument("file", metavar="FILE", help="what the task reads, in UTF-8")
     parser.add_argument("--json", action="store_true", help="print a JSON object")

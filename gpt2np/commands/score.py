@@ -51,7 +51,7 @@ _OWN = {  # how an output begins
     "jsonl": re.compile(rb""),  # --resume looks at every line
 }  # fmt: skip
 _OWN_WORD_ROWS = re.compile(rb'[^\n]*"surprisal"[,\t]"entropy"[,\t]"n_tokens"[,\t]"shared"')
-_THERE = "{} is there already: go on with it by --resume, or remove it"
+_THERE = "{} is there already: continue it with --resume, or remove it"
 BATCH = 8_000  # characters, more or less, of the texts that are scored together
 DIGITS = 5  # after the point, of every number in a file
 PLACE = ("file", "line", "index")

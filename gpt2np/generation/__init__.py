@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from gpt2np.answers import answering, as_model
+from gpt2np.answers import answering
 from gpt2np.errors import InputError
 from gpt2np.generation.completion import Generation
 from gpt2np.generation.job import Job
 from gpt2np.generation.settings import Options, Settings
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 from gpt2np.ragged import IdArray, Row, Rows
 
 if TYPE_CHECKING:

@@ -75,7 +75,8 @@ class Report:
         if row.step is not None and row.step.relative:
             d = row.step
             lines.append(
-                f"  by its own inputs, {d.theirs:.9g} at {list(d.where)}, where it is {d.mine:.9g}"
+                f"  from its own inputs: mine {d.mine:.9g}, expected {d.theirs:.9g} "
+                f"at {list(d.where)}"
             )
         causes = self.causes or ((self.advice,) if self.advice else ())
         heads = ["  cause: ", *["     or: "] * len(causes)]

@@ -145,10 +145,13 @@ def _parse(source: str) -> tuple[str, str | None]:
     if not match or ".." in source or source.endswith(_FILE_SUFFIXES):
         raise CheckpointError(f"{source!r}: there is no such file or folder")
     name, revision = match.groups()
+    if name == "tiny-shakespeare":
+        raise InputError(f"{name} is embedded: there is nothing to download")
     repo = BY_NAME[name].repository if name in BY_NAME else name
     if "/" not in repo:
         known = [short for model in MODELS for short in model.names]
-        close = " or ".join(map(repr, get_close_matches(name, known)))
+        lower = {short.lower(): short for short in known}
+        close = " or ".join(repr(lower[n]) for n in get_close_matches(name.lower(), lower))
         raise CheckpointError(
             f"{name!r} is neither a file or folder here nor the name of a model"
             f"{f'; did you mean {close}?' if close else '.'} Known are tiny-shakespeare, "
