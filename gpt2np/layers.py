@@ -97,13 +97,7 @@ def softmax(x: Array, out: Array | None = None) -> Array:  # [..., S] -> [..., S
 
 
 def log_softmax(x: Array) -> Array:  # [..., V] -> [..., V]
-    """x - log(sum(exp(x))) over the last axis, with the maximum taken off first.
-
-    Examples
-    --------
-    >>> log_softmax(np.array([7.0, 7.0])) == -np.log(2)
-    array([ True,  True])
-    """
+    """x - log(sum(exp(x))) over the last axis, with the maximum taken off first."""
     x = x - x.max(-1, keepdims=True)
     x -= np.log(np.exp(x).sum(-1, keepdims=True))
     return x
@@ -129,13 +123,7 @@ def gelu_tanh(  # [..., F] -> [..., F]
 
 @by_rows
 def gelu_erf(x: Array, out: Array | None = None) -> Array:  # [..., F] -> [..., F]
-    """x/2 (1 + erf(x / sqrt(2))): the exact GELU, ``gelu``.
-
-    Examples
-    --------
-    >>> gelu_erf(np.array([-1.0, 0.0, 1.0])).round(6)
-    array([-0.158655,  0.      ,  0.841345])
-    """
+    """x/2 (1 + erf(x / sqrt(2))): the exact GELU, ``gelu``."""
     y = erf(x * math.sqrt(0.5))
     y += 1.0
     y *= 0.5
