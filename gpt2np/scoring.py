@@ -33,6 +33,7 @@ from gpt2np.predictions import (
     strided,
 )
 from gpt2np.ragged import IdArray, Row, Rows
+from gpt2np.tokenizer import without_surrogates
 from gpt2np.words import (
     BOUNDARIES,
     Boundary,
@@ -61,7 +62,7 @@ class Score(Shown):
         The text of each token; a part of a character shows as U+FFFD.
     offsets : list of (int, int)
         Where each token begins and ends in ``text``, in characters. A token that holds a part of
-        a character spans that character.
+        a character spans that character, also where the tokenizer changes the text first.
     logprobs : float array [T]
         log p(token | what comes before it), in nats. Where nothing comes before the first token,
         its entry is NaN, here and below.
@@ -72,7 +73,8 @@ class Score(Shown):
     next_entropy : float
         Of the distribution that follows the last token.
     text : str
-        What the tokens spell: the text scored, with U+FFFD for what is no character.
+        The text scored, as it was given, with U+FFFD for what is no character. Of ids, what they
+        spell.
     top : (int array [T, k], float array [T, k]) or None
         The k likeliest ids at every place and their log-probabilities, the likeliest first.
     merged : bool
@@ -283,7 +285,7 @@ class Score(Shown):
             spans = {"start": starts, "end": ends, "token": self.tokens}
         return {
             **spans,
-            "id": list(self.ids),
+            "token_id": list(self.ids),
             "logprob": _numbers(self.logprobs),
             "surprisal": _numbers(self.surprisal),
             "rank": [int(rank) or None for rank in self.rank],
@@ -424,6 +426,13 @@ def score(
     return scores if many else scores[0]
 
 
+class Given(NamedTuple):
+    """A text as it was given, where the tokenizer changes it, and where its tokens stand there."""
+
+    text: str
+    offsets: list[Span]
+
+
 class Passage(NamedTuple):
     """A text with what comes before it."""
 
@@ -431,6 +440,7 @@ class Passage(NamedTuple):
     first: int  # the first of the ids to be scored
     begins: bool  # whether the text begins there, with nothing before it but its bos
     merged: bool
+    given: Given | None  # where the tokens do not spell the text
 
     def windows(self, begin: int, window: int, stride: int) -> Iterable[Window]:
         """Cover what is scored; the first of the ids is at `begin`."""
@@ -465,30 +475,49 @@ def _passages(
             len(start) + first,
             first == 0,
             merged,
+            given,
         )
-        for ids, first, merged in joined
+        for ids, first, merged, given in joined
     ]
     return passages, many or several, prefix is not None and not several
 
 
-def _joined(model: Model, before: Any, text: Any, special: bool) -> tuple[Ids, int, bool]:
-    """Give the ids of a prefix and a text, where the text begins, and whether inside a token."""
+def _joined(
+    model: Model, before: Any, text: Any, special: bool
+) -> tuple[Ids, int, bool, Given | None]:
+    """Give the ids of a prefix and a text, where the text begins, and whether inside a token; and
+    what was given, where the tokens do not spell it."""
     if before is None:
-        return ragged.row(model, text, special), 0, False
+        ids = ragged.row(model, text, special)
+        return ids, 0, False, _given(model, text, ids, 0, special)
     if not isinstance(text, str) or not isinstance(before, str):
         prefix, rest = (ragged.row(model, item, special) for item in (before, text))
-        return np.concatenate([prefix, rest]), len(prefix), False
+        given = _given(model, text, rest, 0, special)
+        return np.concatenate([prefix, rest]), len(prefix), False, given
     kept = before.rstrip()
     whole = ragged.row(model, before + text, special)
     prefix = ragged.row(model, kept, special)
-    n = len(prefix)
-    if len(whole) >= n and (whole[:n] == prefix).all():
-        return whole, n, False
-    # Not the prefix's tokens: the first token that holds anything of the text is the first scored.
-    sizes = np.cumsum([len(model.tokenizer.token_bytes(id)) for id in whole.tolist()])
-    begin = len(kept.encode("utf-8", "surrogatepass"))
-    first = int(np.searchsorted(sizes, begin, side="right"))
-    return whole, first, bool(begin > (sizes[first - 1] if first else 0))
+    n, merged = len(prefix), False
+    if len(whole) < n or (whole[:n] != prefix).any():
+        # Not the prefix's tokens: the first that holds anything of the text is the first scored.
+        spans = model.tokenizer.spans(before + text, special=special)
+        n = sum(end <= len(kept) for _, end in spans)
+        merged = n < len(spans) and spans[n][0] < len(kept)
+    return whole, n, merged, _given(model, before + text, whole, n, special)
+
+
+def _given(model: Model, text: Any, ids: Ids, first: int, special: bool) -> Given | None:
+    """Give what was given of the text of the tokens from `first` on, if they do not spell it."""
+    if not isinstance(text, str):
+        return None
+    text = without_surrogates(text)
+    if model.tokenizer.decode(ids) == text:
+        return None
+    spans = model.tokenizer.spans(text, special=special)
+    begin = 0
+    if first:
+        begin = spans[first][0] if first < len(spans) else len(text)
+    return Given(text[begin:], [(start - begin, end - begin) for start, end in spans[first:]])
 
 
 def _start(model: Model) -> list[int]:
@@ -690,15 +719,21 @@ def _score(model: Model, passage: Passage, found: Predictions, top: int) -> Scor
     found = found[passage.first - 1 :] if passage.first else np.append(nothing(1, top), found)
     ends = model.eos
     pieces = [model.tokenizer.token_bytes(id) for id in ids] if model.has_tokenizer else []
+    text, offsets = b"".join(pieces).decode("utf-8", "replace"), _offsets(pieces)
+    if passage.given:
+        text, offsets = passage.given
+        end = pieces[len(offsets) :]  # what was put there to end the text
+        offsets = offsets + [(len(text) + a, len(text) + b) for a, b in _offsets(end)]
+        text += b"".join(end).decode("utf-8", "replace")
     return Score(
         ids=ids,
         tokens=[piece.decode("utf-8", "replace") for piece in pieces],
-        offsets=_offsets(pieces),
+        offsets=offsets,
         logprobs=found["logprob"][:-1],
         rank=found["rank"][:-1],
         entropy=found["entropy"][:-1],
         next_entropy=float(found["entropy"][-1]),
-        text=b"".join(pieces).decode("utf-8", "replace"),
+        text=text,
         top=(found["top_ids"][:-1], found["top_logprobs"][:-1]) if top else None,
         merged=passage.merged,
         _boundaries=_boundaries(passage, ids, pieces, ends, found),

@@ -190,7 +190,7 @@ class Tokenizer(Shown):
             hint = ": decode it first" if isinstance(text, bytes | bytearray) else ""
             raise TokenizerError(f"a text is a str, not {type(text).__name__}{hint}")
         if not text.isascii():
-            text = _without_surrogates(text)
+            text = without_surrogates(text)
         if not special and not self._any_plain:  # then no token stands in the text
             return self._encode_plain(self._normalize(text) if self._normalize else text)
         ids: list[int] = []
@@ -214,7 +214,7 @@ class Tokenizer(Shown):
         >>> Tokenizer.gpt2().spans("Hello world 😀")
         [(0, 5), (5, 11), (11, 13), (12, 13)]
         """
-        clean, begins, stops = aligned(text, _without_surrogates)
+        clean, begins, stops = aligned(text, without_surrogates)
         spans: list[tuple[int, int]] = []
         for token, plain, starts, ends in self._parts(clean, special, align=True):
             places = self._places(plain) if token is None else [(0, len(starts))]
@@ -553,7 +553,7 @@ def _unicode_pieces() -> Callable[[str], list[str]]:
     return regex.compile(PIECE).findall
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """Join surrogate pairs to their characters, and put U+FFFD for any other surrogate."""
     try:
         text.encode()

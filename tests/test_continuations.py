@@ -182,7 +182,7 @@ def test_columns_and_rows_are_plain_python(model):
     assert [list(row) for row in rows] == [list(columns)] * 2
     assert columns["surprisal"] == [None, pytest.approx(s.surprisal[1])]
     assert columns["rank"][0] is None
-    assert all(type(x) is int for x in columns["id"] + columns["start"])
+    assert all(type(x) is int for x in columns["token_id"] + columns["start"])
     pandas = pytest.importorskip("pandas")
     for table in (pandas.DataFrame(columns), pandas.DataFrame(rows)):
         assert table.token.tolist() == ["The", " cat"]

@@ -8,7 +8,7 @@ import pytest
 from c_port import needs_compiler, run_port
 from models import random_params
 
-from gpt2np import Config, Model, Params
+from gpt2np import Config, Model, Params, load
 from gpt2np.config import PRESETS
 from gpt2np.golden import check, record
 from gpt2np.golden.tiny import MODELS, write_weights
@@ -187,6 +187,16 @@ def test_the_sound_port_passes(tmp_path, name, words):
         assert report.first is None
         assert {"past.keys", "past.values"} <= {row.point for row in report.rows}
         assert not any("cache was not tested" in note for note in report.notes)
+
+
+def test_the_sound_port_passes_on_the_embedded_model(tmp_path):
+    """Trained weights and the true vocabulary, in one pass and through the cache."""
+    model = load()
+    kit = Kit(tmp_path, model, model.tokenizer.encode("First Citizen:\nBefore we proceed"), new=8)
+    for words in (("sums=8",), ("sums=8", "held=5")):
+        assert check(kit.run(*words), kit.golden).first is None
+    report = check(kit.run("gelu 0.0447"), kit.golden)
+    assert report.first.point == "h.0.mlp.act"
 
 
 def test_the_sound_port_passes_with_weights_in_half_precision(tmp_path, kit):

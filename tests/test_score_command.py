@@ -122,7 +122,7 @@ def test_a_file_is_one_text(run, tmp_path, content, text):
     path.write_text(content, encoding="utf-8", newline="")
     run(path, "-o", tmp_path / "o.jsonl")
     [record] = records(tmp_path / "o.jsonl")
-    assert record["id"] == Tokenizer.gpt2().encode(text)
+    assert record["token_id"] == Tokenizer.gpt2().encode(text)
     assert (record["file"], record["line"]) == (str(path), None)
 
 
@@ -136,7 +136,7 @@ def test_json_lines(run, tmp_path, files):
         code, _, _ = run(jsonl, *options, "-o", tmp_path / f"{i}.jsonl")
         found = records(tmp_path / f"{i}.jsonl")
         assert code == 0
-        assert [r["id"] for r in found] == [Tokenizer.gpt2().encode(text) for text in wanted]
+        assert [r["token_id"] for r in found] == [Tokenizer.gpt2().encode(text) for text in wanted]
         assert [r["line"] for r in found] == [1, 2, 3]
 
 
@@ -203,7 +203,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
         "index",
         "start",
         "end",
-        "id",
+        "token_id",
         "token",
         "surprisal",
         "rank",
@@ -222,7 +222,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
             settings.get("window", 16),
             settings.get("stride", 8),
         )
-        assert (r["id"], r["token"], r["rank"]) == (s.ids, s.tokens, s.rank.tolist())
+        assert (r["token_id"], r["token"], r["rank"]) == (s.ids, s.tokens, s.rank.tolist())
         assert list(zip(r["start"], r["end"], strict=True)) == s.offsets
         assert all(map(near, r["surprisal"], s.surprisal))
         assert all(map(near, r["entropy"], s.entropy))
@@ -233,7 +233,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
         for i, token in enumerate(s.tokens):
             row = next(at)
             assert (row["file"], row["line"], row["index"]) == (str(path), "", str(i))
-            assert (int(row["id"]), row["token"]) == (s.ids[i], token)
+            assert (int(row["token_id"]), row["token"]) == (s.ids[i], token)
             assert (int(row["start"]), int(row["end"])) == s.offsets[i]
             assert near(row["surprisal"], s.surprisal[i])
             assert near(row["entropy"], s.entropy[i])

@@ -107,6 +107,21 @@ def test_the_fields_of_json_lines_are_carried_through(score, tmp_path):
     assert half.read_text().count("\n") == 2
 
 
+def test_a_column_may_be_called_id(score, model, tmp_path):
+    s = scoring.score(model, "a b")
+    for content, name, options in (
+        ("id,sentence\ns7,a b\n", "in.csv", ("--column", "sentence")),
+        ('{"id": "s7", "text": "a b"}\n', "in.jsonl", ()),
+    ):
+        code, out, _ = score(content, *options, "--format", "csv", name=name)
+        assert code == 0
+        assert [(r["id"], int(r["token_id"])) for r in rows_of(out)] == [("s7", i) for i in s.ids]
+        output = tmp_path / f"{name}.out.jsonl"
+        assert score(content, *options, "-o", output, name=name)[0] == 0
+        record = json.loads(output.read_text())
+        assert (record["id"], record["token_id"]) == ("s7", s.ids)
+
+
 @pytest.mark.parametrize("join", [" ", ""])
 def test_a_word_in_each_row(score, model, join):
     code, out, _ = score(WORDS, "--word-column", "region", "--by", "item,condition", "--join", join)
@@ -226,6 +241,7 @@ def test_dask_gives_the_same_in_the_same_order_though_a_worker_is_killed(
 
 
 def test_dask_that_is_not_there(score):
+    pytest.importorskip("distributed", reason="Dask is not installed")
     code, _, err = score("a\n", "--dask", "tcp://127.0.0.1:1", name="a.txt")
     assert code == 2
     assert "there is no Dask scheduler at tcp://127.0.0.1:1" in err

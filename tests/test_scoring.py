@@ -278,6 +278,55 @@ def test_offsets_are_hugging_faces(model, text):
     assert s.offsets == encoding.offsets
 
 
+@pytest.fixture(scope="module")
+def normalizing():
+    """By form, a model whose tokenizer brings texts to this form first."""
+    return {
+        form: made(tokenizer=Tokenizer(GPT2._vocabulary._replace(normalizers=(form,))), n_ctx=40)
+        for form in ("NFC", "NFD", "Lowercase")
+    }
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "Lowercase"])
+@pytest.mark.parametrize("text", [TEXT, "xe\u0301y e\u0301", "Caf\u00e9 \u0130s", "\ud83d e\u0301"])
+@pytest.mark.parametrize("options", [{}, {"bos": False}, {"eos": True}])
+def test_offsets_are_those_of_the_text_as_given(normalizing, form, text, options):
+    model = normalizing[form]
+    given = text.replace("\ud83d", "\ufffd")
+    s = score(model, text, **options)
+    spelt = "<|endoftext|>" * options.get("eos", False)
+    assert s.text == given + spelt
+    ended = [(len(given), len(s.text))] * bool(spelt)
+    assert s.offsets == [*model.tokenizer.spans(given), *ended]
+    assert [word.text for word in s.words()] == given.split()
+    assert [(w.text, w.start) for w in s.words(given.split())] == [
+        (w.text, w.start) for w in s.words()
+    ]
+    # The numbers are those of the text that the tokenizer makes of it.
+    ids = model.tokenizer.encode(text)
+    np.testing.assert_array_equal(s.logprobs, score(model, ids, **options).logprobs)
+
+
+@pytest.mark.parametrize(
+    ("form", "prefix", "text", "spelt", "offsets", "merged"),
+    [
+        ("NFC", "e\u0301 ", "e\u0301", " e\u0301", [(0, 3)], False),
+        ("Lowercase", "THE CA", "T SAT", " CAT SAT", [(0, 4), (4, 8)], True),
+        ("Lowercase", "THE", " CAT", " CAT", [(0, 4)], False),
+        ("Lowercase", "THE", "", "", [], False),
+        ("Lowercase", [1169], " CAT", " CAT", [(0, 4)], False),
+        ("Lowercase", "THE", [3797], " cat", [(0, 4)], False),
+        ("NFC", "e\u0301 The ca", "t sat", " cat sat", [(0, 4), (4, 8)], True),
+    ],
+)
+def test_offsets_after_a_prefix_are_those_of_the_text_as_given(
+    normalizing, form, prefix, text, spelt, offsets, merged
+):
+    s = score(normalizing[form], text, prefix=prefix)
+    assert (s.text, s.offsets, s.merged) == (spelt, offsets, merged)
+    assert [word.text for word in s.words()] == spelt.split()
+
+
 def character_spans(data):
     """The bytes that each character of data.decode("utf-8", "replace") was made of."""
     wrong = []

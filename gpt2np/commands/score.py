@@ -56,7 +56,7 @@ BATCH = 8_000  # characters, more or less, of the texts that are scored together
 DIGITS = 5  # after the point, of every number in a file
 PLACE = ("file", "line", "index")
 COLUMNS = {
-    "token": ("start", "end", "id", "token", "surprisal", "rank", "entropy"),
+    "token": ("start", "end", "token_id", "token", "surprisal", "rank", "entropy"),
     "word":  ("start", "end", "word", "surprisal", "entropy", "first", "stop", "shared"),
 }  # fmt: skip
 COUNTS = ("n_tokens", "n_words", "bits", "perplexity")

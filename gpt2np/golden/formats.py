@@ -22,8 +22,8 @@ greedy.logits               [B, new, V]         from which each greedy id was ta
 h.0.mlp.c_fc.weight, ...    [in, out]           as Hugging Face has them; wte.weight [V, D]
 
 Everything is written in C order, little-endian: activations and weights in the precision of the
-run, float32 or float64. Read are float16 to float64 and all integers. Heads may stand before or
-behind positions, axes of 1 be left out, neighbouring axes be one (z as [B, T, D]). Names may be
+run, float32 or float64. Float16 to float64 and all integers are read. Heads may stand before or
+behind positions, axes of 1 may be left out, neighbouring axes merged (z as [B, T, D]). Names may be
 Hugging Face's modules (transformer.h.0.mlp), TransformerLens's hooks (blocks.0.attn.hook_q), or
 OpenAI's weights (model/h0/attn/c_attn/w); "/" may stand for ".".
 

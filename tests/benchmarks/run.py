@@ -185,7 +185,7 @@ print(tokenizer.decode(made[0, -1]), flush=True)
 def lookup(s: Setting) -> Iterator[Row]:
     """Texts that repeat themselves and one that does not, each as if the model wrote just that."""
     rng, k = np.random.default_rng(2), 15
-    code = Path(gpt2np.__file__).with_name("generation.py").read_text(encoding="utf-8")
+    code = Path(gpt2np.__file__).with_name("loading.py").read_text(encoding="utf-8")
     passage, comment = rng.integers(0, 50257, (2, 200))
     texts = {
         "a loop":        (1.8, np.resize(rng.integers(0, 50257, 20), 512)),
