@@ -6,9 +6,11 @@ Each is also the built-in kind a caller would expect, so ``except ValueError`` o
 The checks of numbers that raise them stand here too, for the whole package.
 """
 
+import difflib
 import math
 import operator
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -94,6 +96,12 @@ def shown(value: Any) -> str:
         return reprlib.repr(value)
     except ValueError:  # Python writes no whole number of 5,000 digits
         return "an enormous number"
+
+
+def no_tensor(name: Any, names: Iterable[str]) -> str:
+    """Say that there is no such tensor, and which may have been meant."""
+    near = difflib.get_close_matches(str(name), list(names), 1)
+    return f"there is no tensor {shown(name)}" + (f": did you mean {near[0]}?" if near else "")
 
 
 def escaped(text: str, most: int | None = 100) -> str:

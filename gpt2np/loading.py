@@ -28,7 +28,7 @@ from gpt2np.checkpoints import (
 from gpt2np.checkpoints.base import mapping
 from gpt2np.config import BY_NAME, Config
 from gpt2np.configs import find_config, says_all
-from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError, shown
+from gpt2np.errors import CheckpointError, GPT2Error, InputError, TokenizerError, no_tensor, shown
 from gpt2np.fitting import Fitted, fit
 from gpt2np.notebook import Shown
 from gpt2np.params import Array, Immutable, Params
@@ -152,7 +152,7 @@ class Model(Immutable, Shown):
         """
         for name, array in arrays.items():
             if name not in self.params:
-                raise CheckpointError(self.params.lacks(name))
+                raise CheckpointError(no_tensor(name, self.params))
             if not isinstance(array, np.ndarray):
                 raise InputError(f"{name}: give an array, not {shown(array)}")
         params = Params(self.config, {**self.params, **arrays})

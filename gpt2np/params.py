@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -12,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt2np.config import Config
-from gpt2np.errors import CheckpointError, InputError, shown
+from gpt2np.errors import CheckpointError, InputError, no_tensor, shown
 from gpt2np.notebook import Shown
-from gpt2np.schema import canonical_name, check_shapes, tensors
+from gpt2np.schema import check_shapes, tensors
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Ids: TypeAlias = npt.NDArray[np.intp]  # of tokens, or of positions
@@ -142,18 +141,12 @@ class Params(Immutable, Mapping[str, Array], Shown):
         )
 
     def __getitem__(self, name: str) -> Array:
-        try:
-            return self._arrays[name]
-        except KeyError:
-            raise KeyError(self.lacks(name)) from None
+        if name not in self._arrays:
+            raise KeyError(no_tensor(name, self))
+        return self._arrays[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._arrays
-
-    def lacks(self, name: str) -> str:
-        """Say that there is no such tensor, and which was meant."""
-        near = difflib.get_close_matches(canonical_name(str(name)), self._arrays, 1)
-        return f"there is no tensor {shown(name)}" + (f": did you mean {near[0]}?" if near else "")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
