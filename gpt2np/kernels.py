@@ -89,7 +89,7 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
 
     rows of x   W in memory        form         because
     up to 6     row by row         row by row   for a product of matrices BLAS copies W, which
-    up to 3     column by column   row by row   takes longer than reading it that often
+    up to 2     column by column   row by row   takes longer than reading it that often
     more        row by row         x W
     more        column by column   (W^T x^T)^T  BLAS copies W as it lies, which is faster; some
                                                 columns at a time, and turned back while cached
@@ -99,7 +99,7 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
     rows = x.reshape(-1, x.shape[-1])
     n, n_out = len(rows), W.shape[1]
     by_columns = not W.flags.c_contiguous
-    if n <= (3 if by_columns else 6):
+    if n <= (2 if by_columns else 6):
         y = (rows[:, None] @ W)[:, 0]
     elif by_columns and n <= TURNED_ROWS and n * n_out <= TURNED:
         y = np.empty((n, n_out), x.dtype)
