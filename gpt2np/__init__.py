@@ -86,11 +86,16 @@ if not TYPE_CHECKING:  # to a type checker it would make any name a right one
         if name == "golden":
             return import_module("gpt2np.golden")
         if name not in _MODULE_OF:
-            raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
+            from gpt2np.answers import instead
+
+            if answer := instead("gpt2np", name):
+                raise AttributeError(f"gpt2np has no {name!r}{answer}")
+            message = f"module 'gpt2np' has no attribute {name!r}"  # Python names what is near
+            raise AttributeError(message, name=name, obj=import_module("gpt2np"))
         value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "golden"]

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpt2np.answers import answering
 from gpt2np.cache import KVCache, Span
 from gpt2np.config import Config
 from gpt2np.errors import ContextError, InputError
@@ -48,6 +49,7 @@ TokenIds: TypeAlias = npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Se
 EVERY, LAST = slice(None), slice(-1, None)
 
 
+@answering()
 def forward(
     params: Params,
     token_ids: TokenIds,

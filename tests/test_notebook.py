@@ -11,6 +11,7 @@ from models import LETTERS, bare, letters, random_model
 import gpt2np
 from gpt2np import Generation, KVCache, Trace
 
+PRETTY = "_repr_pretty_"
 ATTACK = "</div><script>alert(1)</script><img src=x onerror=alert(1)>&\x1b[31m\"'"
 
 
@@ -50,7 +51,9 @@ def text_of(value):
             self.told = text
 
     printer = Printer()
-    value._repr_pretty_(printer, False)
+    # IPython goes from class to class, and a __repr__ ends the search.
+    own = next(cls for cls in type(value).__mro__ if vars(cls).keys() & {"__repr__", PRETTY})
+    vars(own)[PRETTY](value, printer, False)
     return printer.told
 
 
