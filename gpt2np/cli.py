@@ -246,6 +246,7 @@ def _run(argv: list[str]) -> None:
     if WINDOWS and "files" in args:
         args.files = _expanded(args.files)
     try:
-        command.run(args)
+        with import_module("gpt2np.commands").printing(args):
+            command.run(args)
     except (InputError, ContextError) as error:
         raise type(error)(in_options(str(error), parsers[name])) from error

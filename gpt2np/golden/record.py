@@ -17,7 +17,7 @@ from gpt2np.cache import KVCache
 from gpt2np.checkpoints.base import map_file
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.errors import CheckpointError, InputError, shown
+from gpt2np.errors import CheckpointError, InputError, as_integer, shown
 from gpt2np.layers import log_softmax
 from gpt2np.loading import Model, as_model
 from gpt2np.model import forward
@@ -132,7 +132,8 @@ def record(
     logits, past = run_model(params, ids, trace, cache_split)
     if points is not None and not trace:
         raise InputError(f"no activation has a name like {points!r}: try 'h.*.attn.*'")
-    new_tokens = min(new_tokens, params.config.n_ctx - ids.shape[1])
+    room = params.config.n_ctx - ids.shape[1]
+    new_tokens = min(as_integer("new_tokens", new_tokens, 0), room)
     greedy, greedy_logits = continue_greedily(params, ids, new_tokens)
     arrays: dict[str, Any] = {
         "ids": ids,
@@ -183,7 +184,8 @@ def run_model(
     if not cache_split:
         return forward(params, ids, probe=trace), None
     if not 0 < cache_split < T:
-        raise InputError(f"cache_split is {cache_split}; of {T} tokens, give 1 to {T - 1}")
+        help = f"of {T} tokens, give 1 to {T - 1}" if T > 1 else "one token is not split"
+        raise InputError(f"cache_split is {cache_split}; {help}")
     cache = KVCache(params, len(ids), T)
     forward(params, ids[:, :cache_split], cache)
     past = (cache.keys[..., :cache_split, :].copy(), cache.values[..., :cache_split, :].copy())
