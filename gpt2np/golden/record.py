@@ -19,7 +19,7 @@ from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
 from gpt2np.errors import CheckpointError, InputError, as_integer, shown
 from gpt2np.layers import log_softmax
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 from gpt2np.model import forward
 from gpt2np.params import Array, Ids, Params
 from gpt2np.recorder import Trace
@@ -31,13 +31,16 @@ MAX_SIZE = 1 << 31  # of any number of a config
 MAX_LAYERS = 1_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Golden:
     """Named arrays, and the facts about them: which model, config, text and versions."""
 
     arrays: Mapping[str, AnyArray]
     meta: Mapping[str, Any] = field(default_factory=dict)
     name: str = "the recording"  # what messages call it
+
+    def __repr__(self) -> str:
+        return f"Golden({self.name}: {len(self.arrays)} arrays, {shown([*self.arrays])})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy`` files."""
@@ -124,7 +127,7 @@ def record(
     >>> [(name, golden.arrays[name].shape) for name in ("ids", "h.0.attn.z", "greedy")]
     [('ids', (1, 3)), ('h.0.attn.z', (1, 3, 4, 32)), ('greedy', (1, 2))]
     """
-    params, ids = model.params, _ids(model, prompt)
+    params, ids = as_model(model).params, _ids(model, prompt)
     trace = Trace(points, copy=False)
     logits, past = run_model(params, ids, trace, cache_split)
     if points is not None and not trace:
