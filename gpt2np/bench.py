@@ -200,6 +200,8 @@ def start(model: Model) -> tuple[float, int | None]:
     in bytes after up to 32 tokens; None where the system does not tell."""
     if model.source is None:
         raise InputError("a process cannot be started for a model that is not in a file")
+    if getattr(sys, "frozen", False):  # then it is this program that sys.executable starts
+        raise InputError("bench starts Python, which a packed program cannot: run it from Python")
     new = str(min(32, model.config.n_ctx - 1))
     began = perf_counter()
     with subprocess.Popen(

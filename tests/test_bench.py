@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,12 @@ def test_a_process_that_fails_is_told(folder, monkeypatch, capfd):
     with pytest.raises(InputError, match="failed"):
         bench.start(model)
     assert "no luck" in capfd.readouterr().err
+
+
+def test_a_packed_program_is_no_python(folder, monkeypatch):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(InputError, match="a packed program cannot"):
+        bench.start(gpt2np.load(folder))
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
