@@ -53,10 +53,9 @@ def _nibbles(blocks: Bytes, start: int) -> Bytes:
     return _integers(blocks, start, start + 16, bits=4, run=16)
 
 
-def _fives(blocks: Bytes, high: int, low: int) -> Bytes:
+def _fives(blocks: Bytes, high: int, low: int) -> Array:
     """The highest of their bits stand apart, in four bytes."""
-    fives: Bytes = _nibbles(blocks, low) | _integers(blocks, high, high + 4, bits=1, run=1) << 4
-    return fives
+    return _nibbles(blocks, low) | _integers(blocks, high, high + 4, bits=1, run=1) << 4
 
 
 def _q4_0(blocks: Bytes) -> Array:
