@@ -162,6 +162,8 @@ def test_what_may_be_typed_after_the_package_is_offered():
             "did you mean h.0.mlp.c_fc.weight",
         ),
         (lambda: tiny.params["zzz"], KeyError, "there is no tensor 'zzz'"),
+        (lambda: tiny.params["wte"], KeyError, "did you mean wte.weight"),
+        (lambda: tiny.params["lm_head.weight"], KeyError, "the head is tied to wte.weight"),
     ],
 )
 def test_what_is_not_there_is_answered(call, error, answer):
@@ -181,6 +183,10 @@ def test_what_is_not_there_is_answered(call, error, answer):
         (lambda: gpt2np.forward(tiny, [1]), "give model.params"),
         (lambda: gpt2np.forward(tiny.params, "text"), r"model.tokenizer.encode\(text\)"),
         (lambda: KVCache(tiny), "give model.params"),
+        (lambda: gpt2np.forward(tiny.params, [1], gpt2np.Trace()), "name probe="),
+        (lambda: gpt2np.explain("attn.scores"), "the model comes first"),
+        (lambda: gpt2np.save("folder", tiny), "the model comes first"),
+        (lambda: gpt2np.golden.record("gpt2", "a"), "the model comes first"),
         (lambda: Tokenizer("gpt2"), r"Tokenizer.gpt2\(\).*Tokenizer.from_files"),
     ],
 )
