@@ -53,6 +53,7 @@ __all__ = [
     "explain",
     "forward",
     "generate",
+    "golden",
     "load",
     "perplexity",
     "save",
@@ -98,4 +99,4 @@ if not TYPE_CHECKING:  # to a type checker it would make any name a right one
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "golden"]
+    return __all__

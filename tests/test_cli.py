@@ -830,6 +830,26 @@ def test_interrupted_with_nothing_printed(folder):
     assert child.returncode == 130
 
 
+@pytest.mark.parametrize(
+    "module", ["gpt2np.cli", "gpt2np.files", "gpt2np.commands", "numpy.linalg"]
+)
+def test_interrupted_while_something_is_imported(module):
+    """What is here is what the script ``gpt2np`` does."""
+    code = f"""if True:
+        import signal, sys
+        class Finder:
+            def find_spec(self, name, *_):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Finder())
+        from gpt2np.__main__ import main
+        sys.exit(main())
+    """
+    command = [sys.executable, "-c", code, "tokenize", "x"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @needs_posix
 def test_closed_pipe(folder):
     with process("generate", "a", "-m", folder, "-n", "40000", "--ignore-eot") as child:
