@@ -53,6 +53,7 @@ __all__ = [
     "explain",
     "forward",
     "generate",
+    "golden",
     "load",
     "perplexity",
     "save",
@@ -86,7 +87,12 @@ if not TYPE_CHECKING:  # to a type checker it would make any name a right one
         if name == "golden":
             return import_module("gpt2np.golden")
         if name not in _MODULE_OF:
-            raise AttributeError(f"module 'gpt2np' has no attribute {name!r}")
+            from gpt2np.answers import instead
+
+            if answer := instead("gpt2np", name):
+                raise AttributeError(f"gpt2np has no {name!r}{answer}")
+            message = f"module 'gpt2np' has no attribute {name!r}"  # Python names what is near
+            raise AttributeError(message, name=name, obj=import_module("gpt2np"))
         value = getattr(import_module(f"gpt2np.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value

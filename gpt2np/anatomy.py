@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpt2np.config import Config
-from gpt2np.errors import InputError
+from gpt2np.errors import InputError, shown
+from gpt2np.options import did_you_mean
 from gpt2np.schema import TABLE, sizes
 
 # The code that is cited, and where its lines can be read.
@@ -870,6 +871,7 @@ def find(name: str) -> Component:
     """
     key = _key(name)
     if key not in _names():
-        known = ", ".join(component.name for component in (*COMPONENTS, *WHOLES))
-        raise InputError(f"there is no component {name!r}; there are {known}")
+        known = [component.name for component in (*COMPONENTS, *WHOLES)]
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        raise InputError(f"there is no component {shown(name)}{hint}")
     return _names()[key]

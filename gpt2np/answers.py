@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from types import FunctionType
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
 from gpt2np.errors import InputError
 
@@ -22,6 +22,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "max_completion_tokens":    ("max_new_tokens", ""),
     "n_predict":                ("max_new_tokens", ""),
     "length":                   ("max_new_tokens", ""),
+    "min_length":               ("", "leave it out: stop_at_eot=False goes on"),
     "do_sample":                ("temperature", "0 is greedy, and anything else samples"),
     "temp":                     ("temperature", ""),
     "top_n":                    ("top_k", ""),
@@ -34,6 +35,9 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "presence_penalty":         ("processors", "write it as a function (ids, logits) -> logits"),
     "logit_bias":               ("processors", "write it as a function (ids, logits) -> logits"),
     "bad_words_ids":            ("processors", "write it as a function (ids, logits) -> logits"),
+    "suppress_tokens":          ("processors", "write it as a function (ids, logits) -> logits"),
+    "typical_p":                ("processors", "write it as a function (ids, logits) -> logits"),
+    "prefix_allowed_tokens_fn": ("processors", "write it as a function (ids, logits) -> logits"),
     "num_return_sequences":     ("num_samples", ""),
     "nsamples":                 ("num_samples", ""),
     "n":                        ("num_samples", ""),
@@ -48,8 +52,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "ignore_eos":               ("stop_at_eot", "False goes on"),
     "add_special_tokens":       ("special", "True reads special tokens that a text spells"),
     "prompt_lookup_num_tokens": ("lookup", ""),
+    "assistant_model":          ("lookup", "drafts come from the text itself"),
+    "generation_config":        ("", "give its settings themselves: temperature, top_k, ..."),
     "past_key_values":          ("cache", "a gpt2np.KVCache"),
     "max_window":               ("window", ""),
+    "labels":                   ("", "use gpt2np.score: -score.mean is the loss"),
     "context":                  ("prefix", ""),
     "batch_size":               ("", "give all texts in one list; it is read in batches"),
     "pad_token_id":             ("", "leave it out: prompts may have any lengths"),
@@ -62,15 +69,144 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "device":                   ("", "leave it out: everything runs on the processor"),
     "device_map":               ("", "leave it out: everything runs on the processor"),
     "revision":                 ("", 'write it behind the name: "owner/name@REVISION"'),
-    "output_hidden_states":     ("", "use gpt2np.forward with probe=gpt2np.Trace()"),
-    "output_attentions":        ("", "use gpt2np.forward with probe=gpt2np.Trace()"),
+    "token":                    ("", "set HF_TOKEN"),
+    "cache_dir":                ("", "set HF_HUB_CACHE"),
+    "local_files_only":         ("", "set HF_HUB_OFFLINE=1"),
+    "trust_remote_code":        ("", "leave it out: no file runs code"),
+    "low_cpu_mem_usage":        ("", "leave it out: weights stay in their file where they can"),
+    "use_safetensors":          ("", "leave it out: a format is known by its content"),
+    "attn_implementation":      ("", "leave it out: there is one, exact attention"),
+    "load_in_8bit":             ("", "leave it out: weights are float32 or float64"),
+    "load_in_4bit":             ("", "leave it out: weights are float32 or float64"),
+    "safe_serialization":       ("", "leave it out: weights are written as safetensors"),
+    "output_hidden_states":     ("", "gpt2np.forward(..., probe=gpt2np.Trace()) records them"),
+    "output_attentions":        ("", "gpt2np.forward(..., probe=gpt2np.Trace()) records them"),
+    "return_dict":              ("", "leave it out: the logits themselves come back"),
+    "position_ids":             ("", "leave it out: positions follow those in the cache"),
     "return_dict_in_generate":  ("", "leave it out: a Generation tells ids and logprobs"),
+    "return_full_text":         ("", "leave it out: a Generation has prompt and text"),
     "output_scores":            ("", "leave it out: a Generation tells ids and logprobs"),
     "skip_special_tokens":      ("", "leave it out: the end of text is in ids, not in text"),
     "input_ids":                ("", "give ids as the second argument, without a name"),
     "inputs":                   ("", "give the prompt as the second argument, without a name"),
     "torch_dtype":              ("dtype", '"float32" or "float64"'),
 }  # fmt: skip
+
+_READY = "leave it out: a model is ready as it is, and everything runs on the processor"
+_ALL = "the arrays by name: model.params is a mapping"
+
+# By class, and for the package itself: what others have there, and what to write here. "()" is the
+# call of the thing itself.
+INSTEAD: dict[str, dict[str, str]] = {
+    "gpt2np": {
+        "AutoModelForCausalLM GPT2LMHeadModel AutoModel GPT2Model": "gpt2np.load(source)",
+        "from_pretrained load_model HookedTransformer":             "gpt2np.load(source)",
+        "AutoTokenizer GPT2Tokenizer GPT2TokenizerFast":  "gpt2np.load(source).tokenizer",
+        "encode tokenize":                                "model.tokenizer.encode(text)",
+        "decode":                                         "model.tokenizer.decode(ids)",
+        "AutoConfig GPT2Config":                          "gpt2np.Config",
+        "pipeline":                                       "gpt2np.generate(model, prompt)",
+        "TextStreamer TextIteratorStreamer":              "gpt2np.stream(model, prompt)",
+        "GenerationConfig":           "the settings of gpt2np.generate: temperature, top_k, ...",
+        "LogitsProcessor LogitsProcessorList":            "generate(..., processors=[function])",
+        "StoppingCriteria StoppingCriteriaList":          "generate(..., stop=texts)",
+        "DynamicCache":                                   "gpt2np.KVCache(model.params)",
+        "set_seed":                                       "generate(..., seed=1)",
+    },
+    "Model": {
+        "() forward":                       "gpt2np.forward(model.params, ids)",
+        "run_with_cache run_with_hooks":    "gpt2np.forward(model.params, ids, probe=...)",
+        "generate":                         "gpt2np.generate(model, prompt)",
+        "stream score perplexity explain":  "gpt2np.{name}(model, text)",
+        "save save_pretrained":             "gpt2np.save(model, folder)",
+        "encode to_tokens":                 "model.tokenizer.encode(text)",
+        "decode to_string":                 "model.tokenizer.decode(ids)",
+        "eval train to cuda cpu device":    _READY,
+        "half float double dtype":          'gpt2np.load(source, dtype="float64"), or "float32"',
+        "parameters named_parameters":      _ALL,
+        "state_dict":                       _ALL,
+        "num_parameters":                   "model.params.n_params",
+        "transformer h blocks wte wpe":     "model.params.blocks[0], model.params.wte and so on",
+        "lm_head get_input_embeddings":     "model.params.lm_head, model.params.wte",
+        "generation_config eos_token_id":   "model.eos",
+        "bos_token_id":                     "model.bos",
+    },
+    "Config": {
+        "n_positions max_position_embeddings":  "config.n_ctx",
+        "hidden_size":                          "config.n_embd",
+        "num_hidden_layers":                    "config.n_layer",
+        "num_attention_heads":                  "config.n_head",
+        "eos_token_id bos_token_id":            "model.eos, model.bos",
+    },
+    "Params": {
+        "h transformer":                        "params.blocks",
+        "state_dict parameters named_parameters":   "dict(params)",
+    },
+    "Tokenizer": {
+        "() encode_plus batch_encode_plus":     "tokenizer.encode(text), of one text",
+        "batch_decode":                         "tokenizer.decode(ids), of one row of ids",
+        "tokenize convert_ids_to_tokens":       "[tokenizer.decode([id]) for id in ids]",
+        "convert_tokens_to_ids get_vocab":      "tokenizer.encode(text)",
+        "eos_token_id bos_token_id eos_token":  "tokenizer.eot",
+        "pad_token_id pad_token":               "leave it out: prompts may have any lengths",
+        "vocab_size":                           "tokenizer.n_vocab",
+        "model_max_length":                     "model.config.n_ctx",
+        "save_pretrained":                      "tokenizer.save(folder)",
+    },
+    "KVCache": {
+        "get_seq_length":                       "cache.length",
+        "crop":                                 "cache.truncate(length)",
+        "reorder_cache":                        "cache.select(rows)",
+    },
+    "Generation": {
+        "sequences":                            "generation.prompt_ids + generation.ids",
+        "scores":                               "generation.logprobs",
+        "generated_text":                       "generation.text",
+    },
+    "Score": {
+        "loss":                                 "-score.mean",
+    },
+}  # fmt: skip
+
+
+def instead(of: str, name: str) -> str:
+    """What to write instead of somebody else's name for something, as the end of a message.
+
+    Examples
+    --------
+    >>> instead("Config", "hidden_size"), instead("Config", "zzz")
+    (': write config.n_embd', '')
+    """
+    found = [here for names, here in INSTEAD.get(of, {}).items() if name in names.split()]
+    write = "" if "".join(found).startswith("leave it out") else "write "
+    return f": {write}{found[0].format(name=name)}" if found else ""
+
+
+class Answering:
+    """A value that answers to others' names for what it has."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # to a type checker it would make any name a right one
+
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            if answer := instead(cls.__name__, "()"):
+                cls.__call__ = _uncallable(f"a {cls.__name__} is no function{answer}")
+
+        def __getattr__(self, name: str) -> Any:
+            of = type(self).__name__
+            message = f"{of!r} object has no attribute {name!r}"
+            if answer := instead(of, name):
+                raise AttributeError(message + answer)
+            raise AttributeError(message, name=name, obj=self)  # Python names what is near
+
+
+def _uncallable(message: str) -> Callable[..., NoReturn]:
+    def call(*args: object, **options: object) -> NoReturn:
+        raise TypeError(message)
+
+    return call
 
 
 class KeywordError(InputError, TypeError):
@@ -125,7 +261,7 @@ def _refuse(function: str, signature: inspect.Signature, given: Iterable[str]) -
     known = signature.parameters
     wrong = next(keyword for keyword in given if keyword not in known)
     name, words = ELSEWHERE.get(wrong, ("", ""))
-    close = difflib.get_close_matches(wrong.lower(), known, 1)
+    close = difflib.get_close_matches(wrong.lower(), known, 1, 0.8)
     if name in known:
         help = f"give {name}" + f" ({words})" * bool(words)
     elif words and not name:

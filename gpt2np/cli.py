@@ -147,6 +147,9 @@ def _expanded(names: Sequence[str]) -> list[str]:
     return expanded
 
 
+_ENDS = ("SIGTERM", "SIGHUP")  # what asks a process to end, besides Ctrl-C
+
+
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let what asks a process to end be an exception, so that nothing is left half done.
@@ -159,7 +162,7 @@ def _ended_by_signals() -> Iterator[None]:
 
     numbers = [
         number
-        for name in ("SIGTERM", "SIGHUP")
+        for name in _ENDS
         if (number := getattr(signal, name, None)) is not None
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(number) is signal.SIG_DFL
@@ -176,14 +179,23 @@ def _ended_by_signals() -> Iterator[None]:
 @contextmanager
 def _signals_wait() -> Iterator[None]:
     """Let signals wait for the end of the body: NumPy makes an ImportError of an exception."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    held = {
+        number: handler
+        for name in ("SIGINT", *_ENDS)
+        if (number := getattr(signal, name, None)) is not None
+        and threading.current_thread() is threading.main_thread()
+        and callable(handler := signal.getsignal(number))
+    }
+    came: list[int] = []
+    for number in held:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in held.items():
+            signal.signal(number, handler)
+    for number in came:
+        held[number](number, None)
 
 
 def _is_closed_pipe(error: OSError) -> bool:
@@ -246,6 +258,7 @@ def _run(argv: list[str]) -> None:
     if WINDOWS and "files" in args:
         args.files = _expanded(args.files)
     try:
-        command.run(args)
+        with import_module("gpt2np.commands").printing(args):
+            command.run(args)
     except (InputError, ContextError) as error:
         raise type(error)(in_options(str(error), parsers[name])) from error

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from gpt2np.answers import Answering
 from gpt2np.errors import CheckpointError, InputError, as_integer, as_number, shown
 
 # As Hugging Face calls them; layers.ACTIVATIONS has the functions. gelu_new is OpenAI's tanh form,
@@ -25,7 +26,7 @@ OTHER_NAMES = {
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Answering):
     """The hyperparameters of a GPT-2, under the names of Hugging Face's ``GPT2Config``.
 
     Parameters

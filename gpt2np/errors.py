@@ -99,8 +99,18 @@ def shown(value: Any) -> str:
 
 
 def no_tensor(name: Any, names: Iterable[str]) -> str:
-    """Say that there is no such tensor, and which may have been meant."""
-    near = difflib.get_close_matches(str(name), list(names), 1)
+    """Say that there is no such tensor, and which may have been meant.
+
+    Examples
+    --------
+    >>> no_tensor("wte", ["wpe.weight", "wte.weight"])
+    "there is no tensor 'wte': did you mean wte.weight?"
+    """
+    wanted, names = str(name), list(names)
+    if wanted == "lm_head.weight":
+        return "there is no tensor 'lm_head.weight': the head is tied to wte.weight"
+    near = [n for n in names if n.startswith(f"{wanted}.") or wanted.endswith(f".{n}")]
+    near += difflib.get_close_matches(wanted, names, 1)
     return f"there is no tensor {shown(name)}" + (f": did you mean {near[0]}?" if near else "")
 
 

@@ -231,9 +231,9 @@ def check_output(
     with target.open("rb") as file:
         beginning = file.read(1024)
     if beginning and not (own and own.match(beginning)):
+        foreign = ", and not as this command writes it" if own else ""
         raise InputError(
-            f"{path} is there already, and not as this command writes it: give another {how}, or "
-            "replace it by --force"
+            f"{path} is there already{foreign}: give another {how}, or replace it by --force"
         )
 
 

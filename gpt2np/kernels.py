@@ -22,9 +22,7 @@ AttentionFunction = Callable[[Array, Array, Array, float], Array]
 ROW_BLOCK = 1 << 15  # elements of rows, with two or three temporaries
 SCORE_BLOCK = 1 << 17  # attention scores
 QUERY_BLOCK = 128  # queries; their scores end at the last key that one of them sees
-COLUMNS = 768  # of a matrix that are multiplied at a time, if it lies column by column
-TURNED = 1 << 20  # elements of a product, and not more rows than
-TURNED_ROWS = 512  # these, may come out turned
+COLUMNS = 1536  # of a matrix that are multiplied at a time, if it lies column by column
 
 
 def by_rows(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -89,19 +87,17 @@ def product(x: Array, W: Array) -> Array:  # [..., in], [in, out] -> [..., out]
 
     rows of x   W in memory        form         because
     up to 6     row by row         row by row   for a product of matrices BLAS copies W, which
-    up to 3     column by column   row by row   takes longer than reading it that often
-    more        row by row         x W
-    more        column by column   (W^T x^T)^T  BLAS copies W as it lies, which is faster; some
+    up to 2     column by column   row by row   takes longer than reading it that often
+    up to in/10 column by column   (W^T x^T)^T  BLAS copies W as it lies, which is faster; some
                                                 columns at a time, and turned back while cached
-
-    Turning a large result back would take longer than it saves: it stays x W.
+    more        either             x W          turning so much would take longer than it saves
     """
     rows = x.reshape(-1, x.shape[-1])
     n, n_out = len(rows), W.shape[1]
     by_columns = not W.flags.c_contiguous
-    if n <= (3 if by_columns else 6):
+    if n <= (2 if by_columns else 6):
         y = (rows[:, None] @ W)[:, 0]
-    elif by_columns and n <= TURNED_ROWS and n * n_out <= TURNED:
+    elif by_columns and 10 * n <= W.shape[0]:
         y = np.empty((n, n_out), x.dtype)
         for start in range(0, n_out, COLUMNS):
             columns = slice(start, start + COLUMNS)

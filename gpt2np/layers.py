@@ -38,9 +38,9 @@ def layer_norm(  # [..., D] -> [..., D]
     D = x.shape[-1]
     # Summed in float64: in a trained model, a few channels dwarf the rest.
     mean = np.add.reduce(x, -1, dtype=np.float64, keepdims=True) / D
-    x = np.subtract(x, mean, dtype=x.dtype)
+    x = x - mean.astype(x.dtype)
     variance = np.add.reduce(x * x, -1, dtype=np.float64, keepdims=True) / D
-    x = np.divide(x, np.sqrt(variance + epsilon), out=x, dtype=x.dtype)
+    x /= np.sqrt(variance + epsilon).astype(x.dtype)
     x *= p.weight
     return np.add(x, p.bias, out=out)
 

@@ -25,9 +25,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpt2np.answers import answering
 from gpt2np.cache import KVCache, Span
 from gpt2np.config import Config
-from gpt2np.errors import ContextError, InputError
+from gpt2np.errors import ContextError, InputError, shown
 from gpt2np.kernels import joined, product
 from gpt2np.layers import (
     ACTIVATIONS,
@@ -48,6 +49,7 @@ TokenIds: TypeAlias = npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Se
 EVERY, LAST = slice(None), slice(-1, None)
 
 
+@answering()
 def forward(
     params: Params,
     token_ids: TokenIds,
@@ -207,6 +209,8 @@ def position_ids(params: Params, ids: Ids, cache: KVCache | None) -> Ids:
     """Number the new positions of each sequence behind those in the cache: [B, T] or [1, T]."""
     B, T = ids.shape
     if cache is not None:
+        if not isinstance(cache, KVCache):
+            raise InputError(f"cache must be a KVCache or None, not {shown(cache)}: name probe=")
         cache.check(params, B, T)
         return cache.lengths[:, None] + np.arange(T)
     if params.config.n_ctx < T:

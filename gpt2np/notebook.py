@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, NamedTuple, Protocol
 
+from gpt2np.answers import Answering
 from gpt2np.errors import escaped
 
 MOST_TOKENS = 2000  # in HTML; what is left out is told
@@ -39,10 +40,15 @@ class Printer(Protocol):
     def text(self, text: str) -> None: ...
 
 
-class Shown:
+class Shown(Answering):
     """A value that shows itself in a notebook."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # To IPython the __repr__ of a class goes before what its bases have.
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_html_(self) -> str:
         view = view_of(self)

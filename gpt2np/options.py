@@ -14,7 +14,8 @@ _TEXTS = ("prompt", "text", "files")  # positional arguments that may begin with
 
 # What is no option: an argument of the commands that it is said of, and what to do there.
 _INSTEAD = {
-    "--prompt": ("prompt", ": give the text itself, without an option"),
+    "--text": ("prompt", ": did you mean --prompt?"),
+    "--prompt": ("text", ": did you mean --text?"),
     "--greedy": ("temperature", ": -t 0 is greedy"),
     "--device": ("model", ": leave it out, everything runs on the processor"),
     "--max-length": (
@@ -40,7 +41,7 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
 def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     """Say of the first option that a parser does not have what to write instead."""
     actions = {option: action for action in _actions(parser) for option in action.option_strings}
-    for argument in argv:
+    for before, argument in zip(["", *argv], argv, strict=False):
         if argument == "--":
             return
         name = argument.partition("=")[0]
@@ -55,9 +56,13 @@ def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
         of, instead = _INSTEAD.get(name, ("", ""))
         if any(of == action.dest for action in _actions(parser)):
             hint = instead
-        takes_text = any(a.dest in _TEXTS and not a.option_strings for a in _actions(parser))
-        if takes_text and not (hint and argument.startswith("--")):
-            hint = ": a text that begins with - goes after --"
+        texts = [a for a in _actions(parser) if a.dest in _TEXTS and not a.option_strings]
+        if texts and not (hint and argument.startswith("--")):
+            ways = [] if texts[0].dest == "files" else ["after --"]
+            ways += [f"in {option}=" for option in ("--text", "--prompt") if option in actions]
+            hint = f": a text that begins with - goes {' or '.join(ways)}"
+        if before in actions and actions[before].nargs != 0:
+            hint = f": a value that begins with - is written {before}={shown(argument)[1:-1]}"
         parser.error(f"there is no option {shown(name)[1:-1]}{hint}")
 
 
@@ -72,9 +77,11 @@ def in_words(message: str) -> str:
         where = choice[1].removeprefix("argument ")
         hint = did_you_mean(choice[2], names) or f": choose from {', '.join(names)}"
         return f"{where}: there is no {shown(choice[2])}{hint}"
-    if re.match("one of the arguments PROMPT .* required", message):
-        return f'{message}; the PROMPT "-" reads standard input'
-    return message
+    lacking = re.fullmatch(r"argument (?:-\w/)?(--\S+): expected one argument", message)
+    if lacking:
+        return f"{message}; one that begins with - is written {lacking[1]}=-..."
+    text = re.match("one of the arguments (PROMPT|TEXT|FILE) .* required", message)
+    return f'{message}; the {text[1]} "-" reads standard input' if text else message
 
 
 def in_options(message: str, parser: argparse.ArgumentParser) -> str:
@@ -95,7 +102,7 @@ def in_options(message: str, parser: argparse.ArgumentParser) -> str:
     for action in _actions(parser):
         if not action.option_strings:
             continue
-        option, name = max(action.option_strings, key=len), re.escape(action.dest)
+        option, name = _spelt_out(action), re.escape(action.dest)
         if action.nargs == 0 and isinstance(action.const, bool):
             message = re.sub(rf"\b{name}={action.const}\b", option, message)
             continue
@@ -128,6 +135,9 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _options_of(name: str, actions: dict[str, argparse.Action]) -> set[str]:
     """The options that give an argument of this name."""
-    return {
-        max(action.option_strings, key=len) for action in actions.values() if action.dest == name
-    }
+    return {_spelt_out(action) for action in actions.values() if action.dest == name}
+
+
+def _spelt_out(action: argparse.Action) -> str:
+    """An option's first long name, or its only one."""
+    return next((o for o in action.option_strings if o.startswith("--")), action.option_strings[0])

@@ -37,6 +37,9 @@ class Affine(NamedTuple):
     weight: Array
     bias: Array
 
+    def __repr__(self) -> str:
+        return f"Affine({list(self.weight.shape)}, {list(self.bias.shape)})"
+
 
 class Attention(NamedTuple):
     c_attn: Affine  # D -> 3D: queries, keys and values side by side

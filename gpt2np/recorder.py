@@ -13,9 +13,16 @@ from gpt2np.notebook import Shown
 from gpt2np.params import Array
 from gpt2np.trace import POINTS
 
-# TransformerLens' names and ours. Its hook_normalized is before or after LayerNorm's gain and bias,
-# by version and settings, and its hook_resid_pre of block i is our h.{i-1}: both are left out.
-TRANSFORMER_LENS = {
+# Others' names and ours: of Hugging Face's modules, and of TransformerLens' hooks. Its
+# hook_normalized is before or after LayerNorm's gain and bias, by version and settings, and its
+# hook_resid_pre of block i is our h.{i-1}: both are left out.
+OTHERS = {
+    "h.{i}.attn":                       "h.{i}.attn.c_proj",
+    "h.{i}.mlp":                        "h.{i}.mlp.c_proj",
+    "h.{i}.attn.attn_dropout":          "h.{i}.attn.pattern",
+    "h.{i}.attn.resid_dropout":         "h.{i}.attn.c_proj",
+    "h.{i}.mlp.dropout":                "h.{i}.mlp.c_proj",
+    "lm_head":                          "logits",
     "hook_embed":                       "wte",
     "hook_pos_embed":                   "wpe",
     "blocks.{i}.attn.hook_q":           "h.{i}.attn.q",
@@ -98,6 +105,11 @@ class Trace(dict[str, Array], Shown):
         """The bytes of all activations together."""
         return sum(array.nbytes for array in self.values())
 
+    def __missing__(self, name: object) -> Array:
+        near = difflib.get_close_matches(str(name), self, 1)
+        hint = f": did you mean {near[0]}?" if near else f", but {len(self)} others were"
+        raise KeyError(f"{shown(name)} was not recorded{hint}")
+
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)
         lines = [
@@ -140,15 +152,14 @@ def _names(glob: str, kinds: Iterable[str]) -> list[str]:
 
 def _like(glob: str) -> str:
     """What to write instead."""
+    plain = glob.removeprefix("transformer.")
     block = r"(?<=^h\.)[^.]+"
-    number = next(iter(re.findall(r"\.([^.]+)", glob)), "0")
-    theirs = {
-        name.format(i=number): ours.format(i=number) for name, ours in TRANSFORMER_LENS.items()
-    }
-    if glob in theirs:
-        return f": what TransformerLens calls so is {theirs[glob]!r}"
+    number = next(iter(re.findall(r"\.([^.]+)", plain)), "0")
+    theirs = {name.format(i=number): ours.format(i=number) for name, ours in OTHERS.items()}
+    if plain in theirs or plain in _names(glob, POINTS):
+        return f": here it is called {theirs.get(plain, plain)!r}"
     names = [kind.format(i=0) for kind in POINTS]
-    near = difflib.get_close_matches(re.sub(block, "0", glob), names, 3, 0.4)
+    near = difflib.get_close_matches(re.sub(block, "0", plain), names, 3, 0.4)
     if not near:
         return f"; there are {', '.join(POINTS)}"
     return f"; near it are {', '.join(re.sub(block, number, name) for name in near)}"

@@ -16,7 +16,7 @@ from gpt2np.config import Config
 from gpt2np.configs import CONFIG_FILES
 from gpt2np.errors import InputError
 from gpt2np.files import write_text
-from gpt2np.loading import GPT2_VOCABULARY, TOKENIZER_FILES, Model
+from gpt2np.loading import GPT2_VOCABULARY, TOKENIZER_FILES, Model, as_model
 
 SAVE_DTYPES = ("float32", "float16", "bfloat16")
 # What config.json says of the weights' file, and not of the model.
@@ -75,7 +75,7 @@ def save(
     ...     bool((again.params.wte == model.params.wte).all())
     True
     """
-    dtype = dtype or "float32"
+    model, dtype = as_model(model), dtype or "float32"
     if dtype not in SAVE_DTYPES:
         raise InputError(f"dtype is {dtype!r}; give one of {', '.join(SAVE_DTYPES)}")
     folder = Path(folder)

@@ -221,8 +221,8 @@ class Tokenizer(Shown):
             spans += [(starts[start], ends[end - 1]) for start, end in places]
         return [(begins[start], stops[end - 1]) for start, end in spans]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of token ids, with U+FFFD for bytes that are no character.
+    def decode(self, ids: Iterable[int] | int) -> str:
+        """Return the text of token ids, or of one, with U+FFFD for bytes that are no character.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class Tokenizer(Shown):
         """
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def decode_bytes(self, ids: Iterable[int] | int) -> bytes:
         """Return the bytes of token ids; a token may begin or end within a character.
 
         Raises
@@ -249,7 +249,7 @@ class Tokenizer(Shown):
         >>> Tokenizer.gpt2().decode_bytes([47249]).hex(" ")
         'f0 9f 98'
         """
-        ids = list(ids)
+        ids = list(ids) if isinstance(ids, Iterable) else [ids]  # a single one, as from argmax
         try:
             ids = list(map(operator.index, ids))
             if min(ids, default=0) >= 0:

@@ -309,6 +309,19 @@ def test_dropout_is_marked_as_the_identity():
     assert "training only" in find("dropout").title
 
 
+def test_shapes_are_numbers_for_programs(run):
+    scores = json.loads(run("explain", "attn.scores", "-T", "5", "--json")[1])
+    assert scores["takes_numbers"] == [[1, 12, 5, 64], [1, 12, 5, 64]]
+    assert scores["gives_numbers"] == [[1, 12, 5, 5]]
+
+
+def test_a_component_is_named_by_its_nearest():
+    with pytest.raises(InputError, match=r"did you mean attn\.scores\?"):
+        find("attn.score")
+    with pytest.raises(InputError, match="no component 'zzz'; there are tokenizer, wte, "):
+        find("zzz")
+
+
 def test_bad_runs_are_refused():
     with pytest.raises(InputError, match="T=2000 and S=2000"):
         ledger(Config(), T=2000)
@@ -316,7 +329,8 @@ def test_bad_runs_are_refused():
         ledger(Config(), B=0)
 
 
-def test_command_prints_the_account(capsys):
+def test_command_prints_the_account(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     assert main(["explain"]) == 0
     text = capsys.readouterr().out
     assert "V*D + n_ctx*D + L*(12*D*D + 13*D) + 2*D = 124,439,808" in text
@@ -344,7 +358,7 @@ def test_command_counts_a_checkpoint(config, capsys, tmp_path):
     assert sum(c["parameters"] for c in facts["components"]) == count
     assert facts["parameters"] == count
     assert main(["explain", "-m", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())  # without its line breaks
     assert f"parameters counted: {count:,} in {tensors} tensors of {tmp_path}" in out
     told = ", ".join([f"{sum(copies.values())} in {len(copies)} tensors", *copies])
     assert f"buffers and copies, not counted: {told}" in out
@@ -356,14 +370,15 @@ def test_command_says_what_a_file_has_more_or_less(capsys, tmp_path):
     write_weights(tiny_model(), tmp_path)
     assert main(["explain", "-m", str(tmp_path / "llm.c" / "model.bin")]) == 0
     assert "parameters counted: 2,912 in 28 tensors" in (out := capsys.readouterr().out)
-    assert "; 864 of them are padding" in out
+    assert "; 864 of them are padding" in " ".join(out.split())
     params = gpt2np.Params.random(TIED)
     gpt2np.save(gpt2np.Model(params), tmp_path)
     without = {name: array for name, array in params.items() if not name.endswith(".bias")}
     safetensors.save(tmp_path / "model.safetensors", without)
     assert main(["explain", "-m", str(tmp_path)]) == 0
     left_out = sum(array.size for name, array in params.items() if name.endswith(".bias"))
-    assert f"; the table's other {left_out} are biases of 0" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"; the table's other {left_out} are biases of 0" in out
 
 
 @pytest.mark.parametrize("component", [c.name for c in (*COMPONENTS, *WHOLES)])
@@ -384,14 +399,18 @@ def test_a_known_model_needs_no_weights_by_any_of_its_names(capsys, monkeypatch,
     assert "774,030,080" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120, 160, 240])
+@pytest.mark.parametrize("columns", [None, 80, 100, 120, 160, 240])
 @pytest.mark.parametrize("argv", [[], ["attn.scores"], ["-m", "gpt2-xl"]])
 def test_explain_fits_a_terminal(monkeypatch, capsys, columns, argv):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    """Elsewhere, in a pipe or a file, it fits 80 columns unless COLUMNS says otherwise."""
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+        monkeypatch.setattr(sys, "__stdout__", None)  # what the size of a terminal is asked of
+    else:
+        monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["explain", *argv]) == 0
     out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= columns
+    assert max(map(len, out.splitlines())) <= (columns or 80)
     if argv != ["attn.scores"]:
         assert "q kᵀ / √K + mask" in out  # the formulas and the counts are there at any width
         assert ("124,439,808" if not argv else "1,557,611,200") in out

@@ -16,6 +16,7 @@ from gpt2np.loading import inspect
 
 CONFIG = Config(vocab_size=50257, n_ctx=1024, n_embd=32, n_head=2, n_layer=2)
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+K_QUANTS = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]  # which PyPI's gguf reads, and does not write
 
 LAYERS = {
     "ln_1": "attn_norm",
@@ -40,7 +41,7 @@ def gguf_arrays(params):
             yield f"blk.{i}.{LAYERS[layer]}.{kind}", np.ascontiguousarray(turned)
 
 
-def write_gguf(path, params, kind, *, tokenizer=None, output=False):
+def write_gguf(path, params, kind, *, tokenizer=None, output=False, head=None):
     """Write as llama.cpp's converter does; matrices in blocks, the rest as float32."""
     theirs = pytest.importorskip("gguf")
     kind, plain = (theirs.GGMLQuantizationType[name] for name in (kind, "F32"))
@@ -66,6 +67,9 @@ def write_gguf(path, params, kind, *, tokenizer=None, output=False):
         writer.add_tensor(name, theirs.quantize(array, chosen), raw_dtype=chosen)
         if output and name == "token_embd.weight":
             writer.add_tensor("output.weight", theirs.quantize(array, chosen), raw_dtype=chosen)
+    if head is not None:
+        data, head_kind = head
+        writer.add_tensor("output.weight", data, raw_dtype=head_kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -101,7 +105,7 @@ def test_equals_transformers(tmp_path, params, kind):
         assert model.tokenizer.encode(text, special=True) == spelt(text)["input_ids"]
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, *K_QUANTS])
 def test_blocks_equal_those_of_the_gguf_package(kind):
     """On all that can stand in a file, infinities and NaNs as scales included."""
     theirs = pytest.importorskip("gguf")
@@ -126,6 +130,27 @@ def test_a_head_that_is_the_embedding_again_is_tied(tmp_path, params):
     model = gpt2np.load(tmp_path)
     assert model.config == CONFIG
     assert model.params.lm_head is model.params.wte
+
+
+def test_a_head_of_its_own_in_other_blocks(tmp_path):
+    """Files that llama.cpp calls Q4_0 keep the head in Q6_K."""
+    theirs, torch, transformers = (
+        pytest.importorskip(name) for name in ("gguf", "torch", "transformers")
+    )
+    wide = random_params(Config(vocab_size=50257, n_ctx=1024, n_embd=256, n_head=2, n_layer=1))
+    blocks = np.random.RandomState(1).randint(0, 256, (50257, 210)).astype(np.uint8)
+    blocks[:, 208:] = np.full((50257, 1), 1e-5, "<f2").view(np.uint8)  # their scale
+    kind = theirs.GGMLQuantizationType.Q6_K
+    write_gguf(tmp_path / "x.gguf", wide, "Q4_0", tokenizer=Tokenizer.gpt2(), head=(blocks, kind))
+    model = gpt2np.load(tmp_path)
+    assert not model.config.tie_word_embeddings
+    hf = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="x.gguf", dtype=torch.float32, tie_word_embeddings=False
+    ).eval()
+    np.testing.assert_array_equal(model.params.lm_head, hf.lm_head.weight.detach().numpy())
+    with torch.no_grad():
+        expected = hf(torch.tensor([[15496, 995, 11]])).logits.numpy()
+    assert near(gpt2np.forward(model.params, [15496, 995, 11]), expected)
 
 
 def test_what_is_not_in_blocks_is_mapped(tmp_path, params):
@@ -249,10 +274,11 @@ def one(*place):
         (gguf_bytes(GPT2 | {"general.alignment": 0}, ONE), "an impossible general.alignment, 0"),
         (gguf_bytes(GPT2 | {"general.alignment": 24}, ONE), "an impossible general.alignment, 24"),
         (
-            one((256,), 14, bytes(210)),
-            "tensor 'w' is Q6_K, which gpt2np does not read .it",
+            one((256,), 16, bytes(66)),
+            "tensor 'w' is IQ2_XXS, which gpt2np does not read .it",
         ),
-        (one((256,), 12, bytes(144)), "tensor 'w' is Q4_K, which .*: use the model's F16 or Q8_0"),
+        (one((32,), 20, bytes(18)), "tensor 'w' is IQ4_NL, which .*: use the model's F16 or Q8_0"),
+        (one((128,), 14, bytes(105)), "does not consist of blocks of 256"),
         (one((256,), 36, bytes(256)), "tensor 'w' is of the unknown type 36"),
         (one((33,), 8, bytes(99)), "does not consist of blocks of 32"),
         (one((4,), 0, bytes(16), 1 << 40), "ends at byte 1099511627.*, the file at"),
@@ -281,7 +307,8 @@ def test_a_list_that_claims_a_billion_values(tmp_path):
         open_checkpoint(tmp_path / "x")
 
 
-def test_blocks_are_unpacked_in_steps():
+def test_blocks_are_unpacked_in_steps(monkeypatch):
+    monkeypatch.setattr(ggml_blocks, "STEP", 64)
     data = np.arange(34 * 5, dtype=np.uint8)
     whole = ggml_blocks.Q8_0.unpack(data)
     parts = [ggml_blocks.Q8_0.unpack(data[i * 34 : (i + 1) * 34]) for i in range(5)]

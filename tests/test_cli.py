@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from models import saved_model
 from shared import needs_posix
 
 import gpt2np
-from gpt2np import Generation, cli, generation
+from gpt2np import Generation, bench, cli, generation
 from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate, score, tokenize
+from gpt2np.golden.tiny import IDS, tiny_model
 from gpt2np.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.gpt2()
@@ -81,6 +83,90 @@ def test_help_of_a_command(run, name):
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: gpt2np {name}")
     assert "--debug" in out
+
+
+# Each that there is, with what makes it print something soon. FOLDER is a model, OUT a new file.
+PRINTING = {
+    "generate":        "generate a -m FOLDER -n 3 --seed 1",
+    "score":           "score --text a -m FOLDER",
+    "evaluate":        "evaluate perplexity corpus.txt -m FOLDER",
+    "tokenize":        "tokenize a",
+    "explain":         "explain attn.scores",
+    "explain --html":  "explain --html OUT.html",
+    "bench":           "bench -m FOLDER --seconds 0.001",
+    "info":            "info FOLDER",
+    "convert":         "convert FOLDER OUT.npz",
+    "golden record":   "golden record --weights tiny OUT.npz",
+    "golden check":    "golden check mine.npz golden.npz",
+    "golden tokens":   "golden tokens OUT",
+    "golden sampling": "golden sampling OUT.npz",
+}  # fmt: skip
+WRITE = {"convert", "golden record", "golden tokens", "golden sampling"}  # and print only where
+
+
+@pytest.fixture
+def printing(run, tmp_path, monkeypatch):
+    """Run one of these: its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "start", lambda model: (0.5, 123))
+    (tmp_path / "corpus.txt").write_text("To be, or not to be", encoding="utf-8")
+    for name in ("mine.npz", "golden.npz"):
+        gpt2np.golden.record(tiny_model(), IDS).save(name)
+    small = saved_model(tmp_path / "small", TOKENIZER, n_ctx=64, n_embd=8, n_layer=1)
+    return lambda name, *more: run(*PRINTING[name].replace("FOLDER", small).split(), *more)
+
+
+def test_every_command_is_among_them():
+    parser = cli._Parser()
+    import_module("gpt2np.commands.golden").add_arguments(parser)
+    actions = next(a for a in parser._actions if a.dest == "action").choices
+    names = {*COMMANDS, *(f"golden {action}" for action in actions)} - {"golden", "download"}
+    assert names == PRINTING.keys() - {"explain --html"}
+
+
+@pytest.mark.parametrize("name", PRINTING)
+def test_every_result_can_be_had_as_json(printing, name):
+    code, out, _ = printing(name, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found.keys() <= {"tokens", "ids"} or "token" not in found
+    if name in WRITE:
+        assert Path(found["written"]).exists()
+
+
+@pytest.mark.parametrize("name", PRINTING.keys() - WRITE - {"explain --html"})
+def test_every_result_can_go_to_a_file(printing, name):
+    _, expected, _ = printing(name)
+    code, out, _ = printing(name, "-o", "o.csv" if name == "score" else "o.txt")
+    assert (code, out) == (0, "")
+    if name not in ("score", "bench"):  # another form, other times
+        assert Path("o.txt").read_text(encoding="utf-8") == expected
+        code, out, err = printing(name, "-o", "o.txt")
+        assert (code, out) == (2, "")
+        assert one_line(err, "o.txt is there already: give another -o OUT, or .* --force")
+        assert printing(name, "-o", "o.txt", "--force")[0] == 0
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, gpt2np.InputError("no more")])
+def test_what_was_printed_before_the_end_is_kept(printing, monkeypatch, end):
+    def pieces(*_, **__):
+        yield "b"
+        raise end
+
+    Path("o.txt").write_text("older", encoding="utf-8")
+    monkeypatch.setattr(generation, "stream", pieces)
+    code, out, _ = printing("generate", "-o", "o.txt", "--force")
+    assert (code, out) == (130 if end is KeyboardInterrupt else 2, "")
+    assert Path("o.txt").read_text(encoding="utf-8") == "ab\n"
+    printing("generate", "-o", "o.txt", "--force", "-m", "./no-such")
+    assert Path("o.txt").read_text(encoding="utf-8") == "ab\n"
+
+
+def test_two_that_differ_are_told_in_a_file_too(printing):
+    gpt2np.golden.record(tiny_model(), [3, 1, 4]).save("golden.npz")
+    code, out, _ = printing("golden check", "--json", "-o", "o.json")
+    assert (code, out) == (1, "")
+    assert json.loads(Path("o.json").read_text(encoding="utf-8"))["same"] is False
 
 
 def test_version(run):
@@ -784,6 +870,26 @@ def test_interrupted_with_nothing_printed(folder):
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=60) == (b"", b"")
     assert child.returncode == 130
+
+
+@pytest.mark.parametrize(
+    "module", ["gpt2np.cli", "gpt2np.files", "gpt2np.commands", "numpy.linalg"]
+)
+def test_interrupted_while_something_is_imported(module):
+    """What is here is what the script ``gpt2np`` does."""
+    code = f"""if True:
+        import signal, sys
+        class Finder:
+            def find_spec(self, name, *_):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Finder())
+        from gpt2np.__main__ import main
+        sys.exit(main())
+    """
+    command = [sys.executable, "-c", code, "tokenize", "x"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 @needs_posix

@@ -1,10 +1,14 @@
 """What a caller writes: numbers of NumPy, words of other libraries, and what nobody may change."""
 
+import operator
+import re
+
 import numpy as np
 import pytest
 
 import gpt2np
 from gpt2np import Config, InputError, KVCache, Model, Params, Tokenizer, generate, score, stream
+from gpt2np.answers import INSTEAD
 
 tiny = Model(Params.random(Config(50257, 64, 8, 2, 1)), Tokenizer.gpt2())
 EOT = 50256
@@ -59,6 +63,10 @@ def test_a_number_of_tokens_does_not_wrap_past_the_context():
         (gpt2np.save, "overwite", "did you mean overwrite"),
         (gpt2np.perplexity, "max_length", "it takes model, text, window, stride"),
         (gpt2np.perplexity, "strides", "did you mean stride"),
+        (generate, "num_workers", "it takes model, prompt, "),  # and not "did you mean num_beams"
+        (gpt2np.forward, "output_hidden_states", r"probe=gpt2np.Trace\(\)"),
+        (gpt2np.forward, "past_key_values", "give cache"),
+        (gpt2np.forward, "labels", "use gpt2np.score"),
     ],
 )
 def test_a_wrong_keyword_is_answered(function, keyword, answer):
@@ -75,11 +83,66 @@ def test_a_wrong_keyword_is_answered(function, keyword, answer):
         ("torch_dtype", "give dtype"),
         ("device", "leave it out"),
         ("device_map", "leave it out"),
+        ("token", "set HF_TOKEN"),  # and not "did you mean tokenizer"
+        ("trust_remote_code", "leave it out"),
+        ("local_files_only", "set HF_HUB_OFFLINE"),
     ],
 )
 def test_a_wrong_keyword_of_load_is_answered(keyword, answer):
     with pytest.raises(TypeError, match=f"^load takes no {keyword}: .*{answer}"):
         gpt2np.load(**{keyword: 1})
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (lambda: tiny.generate("a"), r"write gpt2np.generate\(model, prompt\)"),
+        (lambda: tiny.score("a"), r"write gpt2np.score\(model, text\)"),
+        (lambda: tiny.eval, "leave it out: a model is ready"),
+        (lambda: tiny.config.hidden_size, "write config.n_embd"),
+        (lambda: tiny.tokenizer.batch_decode([[1]]), r"write tokenizer.decode\(ids\)"),
+        (lambda: gpt2np.AutoTokenizer, r"write gpt2np.load\(source\).tokenizer"),
+        (lambda: tiny.zzz, "^'Model' object has no attribute 'zzz'$"),
+        (lambda: gpt2np.zzz, "^module 'gpt2np' has no attribute 'zzz'$"),
+    ],
+)
+def test_a_wrong_attribute_is_answered(call, answer):
+    with pytest.raises(AttributeError, match=answer):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("thing", "answer"), [(tiny, "gpt2np.forward"), (tiny.tokenizer, "tokenizer.encode")]
+)
+def test_a_call_of_what_is_no_function_is_answered(thing, answer):
+    with pytest.raises(TypeError, match=f"is no function: write {answer}"):
+        thing([1], attention_mask=None)
+
+
+def test_answers_to_wrong_attributes_name_what_there_is():
+    things = {
+        "gpt2np": gpt2np,
+        "model": tiny,
+        "config": tiny.config,
+        "params": tiny.params,
+        "tokenizer": tiny.tokenizer,
+        "cache": KVCache(tiny.params),
+        "generation": generate(tiny, [1], max_new_tokens=1),
+        "score": score(tiny, [1, 2]),
+    }
+    path_of = re.compile(rf"\b(?:{'|'.join(things)})(?:\.[a-z]\w*)+")
+    for of, answers in INSTEAD.items():
+        thing = gpt2np if of == "gpt2np" else things[of.lower().replace("kvc", "c")]
+        assert type(thing).__name__ in (of, "module")
+        for names, answer in answers.items():
+            assert not [name for name in names.split() if hasattr(thing, name)]
+            for path in path_of.findall(answer.format(name="score")):
+                first, _, rest = path.partition(".")
+                operator.attrgetter(rest)(things[first])
+
+
+def test_what_may_be_typed_after_the_package_is_offered():
+    assert {"golden", "generate"} <= set(dir(gpt2np))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +162,8 @@ def test_a_wrong_keyword_of_load_is_answered(keyword, answer):
             "did you mean h.0.mlp.c_fc.weight",
         ),
         (lambda: tiny.params["zzz"], KeyError, "there is no tensor 'zzz'"),
+        (lambda: tiny.params["wte"], KeyError, "did you mean wte.weight"),
+        (lambda: tiny.params["lm_head.weight"], KeyError, "the head is tied to wte.weight"),
     ],
 )
 def test_what_is_not_there_is_answered(call, error, answer):
@@ -118,6 +183,10 @@ def test_what_is_not_there_is_answered(call, error, answer):
         (lambda: gpt2np.forward(tiny, [1]), "give model.params"),
         (lambda: gpt2np.forward(tiny.params, "text"), r"model.tokenizer.encode\(text\)"),
         (lambda: KVCache(tiny), "give model.params"),
+        (lambda: gpt2np.forward(tiny.params, [1], gpt2np.Trace()), "name probe="),
+        (lambda: gpt2np.explain("attn.scores"), "the model comes first"),
+        (lambda: gpt2np.save("folder", tiny), "the model comes first"),
+        (lambda: gpt2np.golden.record("gpt2", "a"), "the model comes first"),
         (lambda: Tokenizer("gpt2"), r"Tokenizer.gpt2\(\).*Tokenizer.from_files"),
     ],
 )

@@ -59,6 +59,15 @@ def test_command_records_the_small_model(tmp_path, capsys):
     assert "h.1" not in again.arrays
 
 
+def test_a_recording_of_the_tiny_model_may_be_made_again(tmp_path, capsys):
+    command = ["golden", "record", str(tmp_path / "g.npz"), "--weights"]
+    for again in (["tiny"], ["tiny"], ["harsh", "--dtype", "float64"], ["tiny"]):
+        assert main([*command, *again]) == 0
+    gpt2np.save(gpt2np.load(), tmp_path / "g-weights" / "huggingface", overwrite=True)
+    assert main([*command, "tiny"]) == 2  # somebody's model
+    assert "replace it with --force" in capsys.readouterr().err
+
+
 def test_command_writes_weights_in_three_layouts(tmp_path, capsys):
     assert main(["golden", "record", str(tmp_path / "g"), "--weights", "tiny"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -14,18 +14,27 @@ ANSWERS = [
     ("--versio",                      "there is no option --versio: did you mean --version?"),
     ("generate x --max-tokens 3",     "no option --max-tokens: did you mean --max-new-tokens?"),
     ("generate x --max-length=3",     "no option --max-length: did you mean --max-new-tokens?"),
-    ("generate x --num-beams 3",      "no option --num-beams: did you mean --beams?"),
+    ("generate x --num-beam 3",       "no option --num-beam: did you mean --num-beams?"),
     ("generate x --do-sample",        "no option --do-sample: did you mean --temperature?"),
     ("generate x -n5 --stop-string y", "no option --stop-string: did you mean --stop?"),
-    ("generate -hello",               "-hello: a text that begins with - goes after --"),
-    ("tokenize -x",                   "-x: a text that begins with - goes after --"),
+    ("generate -hello",               "-hello: a text that begins with - goes after -- or in --p"),
+    ("tokenize -x",                   "-x: a text that begins with - goes after -- or in --text="),
+    ("score -x",                      "-x: a text that begins with - goes in --text="),
+    ("generate --prompt -zoo",        "a value that begins with - is written --prompt=-zoo"),
+    ("generate x --stop -foo",        "one that begins with - is written --stop=-..."),
+    ("generate --text x",             "no option --text: did you mean --prompt?"),
+    ("tokenize --prompt x",           "no option --prompt: did you mean --text?"),
+    ("score --prompt x",              "no option --prompt: did you mean --text?"),
+    ("generate x --prompt y",         "--prompt: not allowed with argument PROMPT"),
     ("generate x --max-length 3",     "--max-new-tokens? It does not count the prompt"),
     ("generate x --min-new-tokens 3", "--min-new-tokens: --ignore-eot goes on after the end"),
     ("generate x --device cuda",      "no option --device: leave it out, everything runs on the"),
     ("score --device cuda x",         "no option --device: leave it out, everything runs on the"),
-    ("generate --prompt x",           "no option --prompt: give the text itself, without"),
     ("generate x --greedy",           "no option --greedy: -t 0 is greedy"),
     ("generate -n 4",                 '; the PROMPT "-" reads standard input'),
+    ("tokenize",                      '; the TEXT "-" reads standard input'),
+    ("score",                         '; the FILE "-" reads standard input'),
+    ("generate -i -o out.txt",        "-i asks and answers in the terminal: leave out -o"),
     ("download tiny-shakespeare",     "tiny-shakespeare is embedded: there is nothing to download"),
     ("download GPT2",                 "did you mean 'gpt2'"),
     ("download 124m",                 "did you mean '124M'"),
@@ -39,6 +48,13 @@ ANSWERS = [
     ("generate x -n 600",             "--max-new-tokens 600 make 601"),
     ("generate x -n 600",             "shorten them, or set --on-full slide"),
     ("generate x --beams 2 -t 0.5",   "--beams 2 is beam search"),
+    ("generate x --num-beams 0",      "--beams must be an integer >= 1, not 0"),
+    ("generate x --stop ''",          "--stop is an empty text"),
+    ("golden record a.npz --ids ''",  "nothing to read: give --text or --ids"),
+    ("golden record a.npz --text ''", "nothing to read: give --text or --ids"),
+    ("golden record a.npz --ids 5,7 --new -1", "--new must be an integer >= 0, not -1"),
+    ("golden record a.npz --ids 5 --cache-split 1", "--cache-split is 1; one token is not split"),
+    ("explain attn.score",            "no component 'attn.score': did you mean attn.scores?"),
     ("generate x --beams 2 -t 0.5",   "leave out --temperature"),
     ("score 'What is thy name?'",     "no file 'What is thy name?'; give a text itself by --text"),
     ("score What",                    "no file 'What'; give a text itself by --text"),
@@ -56,8 +72,19 @@ def test_what_is_wrong_is_answered_in_one_line(run, line, answer):
 
 
 def test_a_text_may_begin_with_a_hyphen(run):
-    assert run("tokenize", "--ids", "--", "-x") == (0, "12 87\n", "")
+    for argv in (["--ids", "--", "-x"], ["--ids", "--text=-x"], ["--text=-x", "--ids"]):
+        assert run("tokenize", *argv) == (0, "12 87\n", "")
     assert run("tokenize", "--ids", "-5 degrees")[0] == 0
+    settings = "-t", "0", "-n", "3"
+    expected = run("generate", *settings, "--", "-x")
+    assert expected[1].startswith("-x")
+    for argv in ([*settings, "--prompt=-x"], ["--prompt=-x", *settings]):
+        assert run("generate", *argv) == expected
+
+
+def test_beams_go_by_the_library_s_name_too(run):
+    settings = "generate", "ROMEO:", "-n", "5"
+    assert run(*settings, "--num-beams", "2") == run(*settings, "--beams", "2")
 
 
 def test_a_stop_string_may_be_a_line_break(run, tmp_path):

@@ -1,6 +1,9 @@
 """What is built: the wheel, the sdist and an editable install; what they hold and what they do."""
 
+import doctest
 import os
+import re
+import runpy
 import subprocess
 import tarfile
 import zipfile
@@ -44,6 +47,34 @@ def test_the_sdist_holds_all_that_its_tests_need(build):
         names = {name.partition("/")[2] for name in archive.getnames()}
     own = {"README.md", "LICENSE", "pyproject.toml", ".gitattributes"}
     assert names >= files_of("gpt2np", "tests", "assets") | own
+
+
+def test_the_page_of_an_index_leads_nowhere_it_cannot(build):
+    """A link into the repository or a picture of it would be broken there."""
+    wheel = zipfile.ZipFile(build("wheel"))
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = wheel.read(name).decode()
+    told, page = metadata.split("\n\n", 1)
+    assert f"\nVersion: {gpt2np.__version__}\n" in told
+    places = re.findall(r"\]\(([^)]*)\)|^\[\w+\]:\s*(\S+)|<(?:img|a)\b([^>]*)>", page, re.MULTILINE)
+    assert [place for place in map("".join, places) if not place.startswith("https://")] == []
+    assert not re.search(r"\]\[\w+\]", page)
+    assert "`gpt2np/model.py` is the forward pass" in " ".join(page.split())
+    assert "\npip install gpt2np\n" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme) - 500 < len(page) < len(readme)
+
+
+def test_what_makes_the_page_is_as_its_examples_say():
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    module = runpy.run_path(str(ROOT / "assets" / "index_page.py"))
+    (example,) = doctest.DocTestFinder().find(module["index_page"], globs=module)
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_the_changes_tell_of_this_version():
+    changes = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Changes\n")[2]
+    assert changes.strip().startswith(f"- {gpt2np.__version__}: ")
 
 
 def test_the_metadata_passes_twine(build):

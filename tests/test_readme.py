@@ -120,6 +120,16 @@ def test_sh(line, expected, folder, monkeypatch, capsys):
     assert code == 0, told.err
 
 
+def test_the_index_of_public_names_is_whole():
+    text = README.read_text(encoding="utf-8")
+    table = re.search(r"^### Public names\n\n((?:\|.*\n)+)", text, re.MULTILINE)[1]
+    first = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert set(re.findall(r"`(\w+)`", "".join(first))) <= set(gpt2np.__all__)
+    assert set(gpt2np.__all__) - {"__version__"} <= set(re.findall(r"`(\w+)`", table))
+    assert gpt2np.__all__ == sorted(gpt2np.__all__)
+    assert dir(gpt2np) == gpt2np.__all__
+
+
 def test_no_block_is_of_another_kind():
     assert {kind for kind, _ in BLOCKS} <= {"python", "sh", *OUTPUTS}
 

@@ -100,7 +100,7 @@ def test_lines(run, tmp_path, lines):
     path.write_text(lines, encoding="utf-8", newline="")
     run("--lines", path, "-o", tmp_path / "o.jsonl")
     found = records(tmp_path / "o.jsonl")
-    assert [(r["file"], r["line"], "".join(r["token"])) for r in found] == [
+    assert [(r["file"], r["line"], "".join(r["tokens"])) for r in found] == [
         (str(path), 1, "one two"),
         (str(path), 2, ""),
         (str(path), 3, "three"),
@@ -123,7 +123,7 @@ def test_a_file_is_one_text(run, tmp_path, content, text):
     path.write_text(content, encoding="utf-8", newline="")
     run(path, "-o", tmp_path / "o.jsonl")
     [record] = records(tmp_path / "o.jsonl")
-    assert record["token_id"] == Tokenizer.gpt2().encode(text)
+    assert record["ids"] == Tokenizer.gpt2().encode(text)
     assert (record["file"], record["line"]) == (str(path), None)
 
 
@@ -137,7 +137,7 @@ def test_json_lines(run, tmp_path, files):
         code, _, _ = run(jsonl, *options, "-o", tmp_path / f"{i}.jsonl")
         found = records(tmp_path / f"{i}.jsonl")
         assert code == 0
-        assert [r["token_id"] for r in found] == [Tokenizer.gpt2().encode(text) for text in wanted]
+        assert [r["ids"] for r in found] == [Tokenizer.gpt2().encode(text) for text in wanted]
         assert [r["line"] for r in found] == [1, 2, 3]
 
 
@@ -145,7 +145,7 @@ def test_json_lines_may_have_empty_lines_and_lone_surrogates(run, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n\n {"text": "\\ud83d"}\n\n', encoding="utf-8")
     run(path, "-o", tmp_path / "o.jsonl")
-    assert [(r["line"], r["token"]) for r in records(tmp_path / "o.jsonl")] == [
+    assert [(r["line"], r["tokens"]) for r in records(tmp_path / "o.jsonl")] == [
         (1, ["a"]),
         (3, ["\ufffd"]),
     ]
@@ -223,7 +223,7 @@ def test_every_token_in_every_format(run, tmp_path, files, model, options):
             settings.get("window", 16),
             settings.get("stride", 8),
         )
-        assert (r["token_id"], r["token"], r["rank"]) == (s.ids, s.tokens, s.rank.tolist())
+        assert (r["ids"], r["tokens"], r["rank"]) == (s.ids, s.tokens, s.rank.tolist())
         assert list(zip(r["start"], r["end"], strict=True)) == s.offsets
         assert all(map(near, r["surprisal"], s.surprisal))
         assert all(map(near, r["entropy"], s.entropy))
@@ -257,7 +257,7 @@ def test_every_word_in_every_format(run, tmp_path, files, model, correction):
     ]
     for r, many in zip(records(tmp_path / "o.jsonl"), words, strict=True):
         assert (r["unit"], r["boundary"]) == ("word", "whitespace" if correction else "none")
-        assert r["word"] == [w.text for w in many]
+        assert r["words"] == [w.text for w in many]
         assert r["surprisal"] == pytest.approx([w.surprisal for w in many], **TOLERANCE)
     assert [float(r["surprisal"]) for r in rows] == pytest.approx(
         [w.surprisal for many in words for w in many], **TOLERANCE

@@ -119,7 +119,7 @@ def test_a_column_may_be_called_id(score, model, tmp_path):
         output = tmp_path / f"{name}.out.jsonl"
         assert score(content, *options, "-o", output, name=name)[0] == 0
         record = json.loads(output.read_text())
-        assert (record["id"], record["token_id"]) == ("s7", s.ids)
+        assert (record["id"], record["ids"]) == ("s7", s.ids)
 
 
 @pytest.mark.parametrize("join", [" ", ""])

@@ -351,6 +351,7 @@ def test_decode_takes_what_counts_as_an_integer():
 
     assert GPT2.decode([Id(15496), np.uint16(995)]) == "Hello world"
     assert GPT2.token_bytes(Id(995)) == b" world"
+    assert GPT2.decode(995) == GPT2.decode(np.argmax(np.arange(996))) == " world"
     with pytest.raises(TokenizerError, match="is no token id"):
         GPT2.decode([Id(15496), Id(-1)])
 

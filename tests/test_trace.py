@@ -63,9 +63,13 @@ def test_patterns(params):
         (["ln_f", "ln_g"], "'ln_g' matches no activation; near it are ln_f"),
         ("h", "'h' matches no activation"),
         ("attn.*", "'attn.*' matches no activation"),
-        ("blocks.1.attn.hook_z", "what TransformerLens calls so is 'h.1.attn.z'"),
-        ("blocks.*.hook_resid_post", "what TransformerLens calls so is 'h.*'"),
-        ("hook_embed", "what TransformerLens calls so is 'wte'"),
+        ("blocks.1.attn.hook_z", "here it is called 'h.1.attn.z'"),
+        ("blocks.*.hook_resid_post", "here it is called 'h.*'"),
+        ("hook_embed", "here it is called 'wte'"),
+        ("transformer.h.2.mlp", "here it is called 'h.2.mlp.c_proj'"),
+        ("transformer.h.2.attn.c_attn", "here it is called 'h.2.attn.c_attn'"),
+        ("transformer.ln_f", "here it is called 'ln_f'"),
+        ("transformer.h.2.atn.q", "near it are h.2.attn.q"),
         (["h.1", 1], "a pattern is a text like 'h.*.attn.pattern', not 1"),
         (1, "patterns are texts like 'h.*.attn.pattern', not 1"),
     ],
@@ -80,6 +84,16 @@ def test_a_pattern_that_matches_nothing_of_the_model_is_told(params, pattern):
     says = "matches no activation of this model, whose last block is h.2"
     with pytest.raises(InputError, match=re.escape(says)):
         forward(params, IDS, probe=Trace(pattern))
+
+
+def test_what_was_not_recorded_is_told(params):
+    trace = Trace("h.*.attn.pattern")
+    forward(params, IDS, probe=trace)
+    with pytest.raises(KeyError, match="was not recorded: did you mean h\\.0"):
+        trace["h.0.attn.patern"]
+    with pytest.raises(KeyError, match="'zzz' was not recorded, but 3 others were"):
+        trace["zzz"]
+    assert trace.get("zzz") is None
 
 
 def test_copies_and_live_arrays(params):

@@ -48,13 +48,14 @@ NUMBERS = {
 PLAIN = {0: "float32", 1: "float16", 28: "float64", 30: "bfloat16"}
 BLOCKS = {
     2: ggml_blocks.Q4_0, 3: ggml_blocks.Q4_1, 6: ggml_blocks.Q5_0, 7: ggml_blocks.Q5_1,
-    8: ggml_blocks.Q8_0,
+    8: ggml_blocks.Q8_0, 10: ggml_blocks.Q2_K, 11: ggml_blocks.Q3_K, 12: ggml_blocks.Q4_K,
+    13: ggml_blocks.Q5_K, 14: ggml_blocks.Q6_K,
 }  # fmt: skip
 OTHERS = {
-    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
-    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 29: "IQ1_M",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16",
+    26: "I32", 27: "I64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
+    41: "Q1_0",
 }  # fmt: skip
 
 # What the header says of the model -> its name in config.json.

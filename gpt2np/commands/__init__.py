@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from gpt2np import files
 from gpt2np.assets_path import assets
@@ -63,6 +66,40 @@ def add_force(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace an output that is there already, even if it is not this command's",
     )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the option that sends to a file what a command prints; see `printing`."""
+    parser.add_argument(
+        "-o", "--output", dest="result", metavar="OUT", help="write what is printed to a file"
+    )
+    add_force(parser)
+
+
+@contextmanager
+def printing(args: argparse.Namespace) -> Iterator[None]:
+    """Let what the body prints go to the file of `add_output`, if one was named.
+
+    What was printed before a stop or an error is kept; if that is nothing, an older file is.
+    """
+    if getattr(args, "result", None) is None:
+        yield
+        return
+    check_output(args, args.result, "-o OUT")
+    ended: BaseException | None = None
+    with (
+        files.replacing(args.result) as file,
+        io.TextIOWrapper(file, "utf-8", "replace", newline="\n") as stream,
+    ):
+        try:
+            with redirect_stdout(stream):
+                yield
+        except BaseException as error:
+            if not stream.tell():
+                raise
+            ended = error
+    if ended is not None:
+        raise ended
 
 
 # The arguments that name what is read, in whatever command they are.
@@ -127,6 +164,21 @@ def text(argument: str) -> str:
     'café \ufffd'
     """
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class _Given(argparse.Action):
+    """Store what was given, and over what an option has stored nothing that was not."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        if values is not None:
+            setattr(namespace, self.dest, values)
+
+
+def add_text(given: argparse._MutuallyExclusiveGroup, name: str, help: str) -> None:
+    """Add the text that a command is about, as an argument and as an option."""
+    given.add_argument(name, nargs="?", action=_Given, type=text, metavar=name.upper(), help=help)
+    option = f"--{name}"
+    given.add_argument(option, type=text, metavar="TEXT", help=f"the same, as {option}=-5 needs it")
 
 
 def read_text(file: str) -> str:

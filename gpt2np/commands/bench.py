@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpt2np.bench import SECONDS, bench
-from gpt2np.commands import add_model_options
+from gpt2np.commands import add_model_options, add_output
 from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError
 from gpt2np.loading import Model, load
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how long to measure each form of pass ({SECONDS})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> None:

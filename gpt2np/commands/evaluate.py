@@ -8,7 +8,7 @@ import math
 import sys
 
 from gpt2np import evaluation
-from gpt2np.commands import add_model_options, load_model
+from gpt2np.commands import add_model_options, add_output, load_model
 from gpt2np.scoring import RECIPES
 
 
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a text, or JSON lines with a text each",
     )
     parser.add_argument("file", metavar="FILE", help="what the task reads, in UTF-8")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_output(parser)
     parser.add_argument(
         "--window",
         type=int,

@@ -7,14 +7,13 @@ import argparse
 import json
 import re
 import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gpt2np.anatomy import COMPONENTS, Account, Ledger, find, ledger
-from gpt2np.commands import add_force, add_tokenizer, check_output, text
+from gpt2np.commands import add_output, add_tokenizer, check_output, text
 from gpt2np.config import BY_NAME
 from gpt2np.errors import InputError, escaped
 from gpt2np.loading import Opened, inspect, load
@@ -44,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-S", type=int, metavar="S", help="cached and new positions (T)")
     parser.add_argument("--latex", action="store_true", help="give formulas in LaTeX")
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="print JSON")
+    shape.add_argument("--json", action="store_true", help="print one JSON object")
     shape.add_argument("--markdown", action="store_true", help="print Markdown")
-    shape.add_argument(
+    parser.add_argument(
         "--html",
         metavar="FILE",
         help="write a page that shows all components, and a run of the model on a "
@@ -58,21 +57,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="the text to run on, for --html (a line of Shakespeare's)",
     )
-    add_force(parser)
-
     parser.add_argument(
         "--vectors",
         choices=("all", "last"),
         help="of which tokens the page has every vector, for --html (of all where it stays below "
         "3 MB, else of the last)",
     )
-
     parser.add_argument(
         "--live",
         action="store_true",
         help="put the model itself into the page, which then runs any text that is typed (up to "
         "64 MB), for --html",
     )
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -94,32 +91,34 @@ def run(args: argparse.Namespace) -> None:
         rows = [json.loads(_as_json(row, account)) for row in account.rows]
         print(json.dumps({"components": rows, **_numbers(account, opened)}))
     else:
-        width = _width()
+        width = shutil.get_terminal_size().columns  # COLUMNS says, or the terminal; else 80
         print(table(account, markdown=args.markdown, width=width))
         print()
+        wrap = textwrap.TextWrapper(width, subsequent_indent="  ")
+        wrap.break_long_words = wrap.break_on_hyphens = False  # no path is cut
         for name, value in totals(account, opened).items():
-            print(textwrap.fill(f"{name}: {value}", width, subsequent_indent="  "))
-
-
-def _width() -> int:
-    """How many columns there are: those of the terminal, or as many as one likes in a file."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+            print(wrap.fill(f"{name}: {value}"))
 
 
 def _write_page(args: argparse.Namespace) -> None:
     """Run the model and write the page; say where it is and how large."""
     from gpt2np import explorer  # only the page needs it
 
-    if args.component or args.latex or (args.B, args.T, args.S) != (1, None, None):
+    forms = args.component, args.latex, args.markdown
+    if any(forms) or (args.B, args.T, args.S) != (1, None, None):
         raise InputError(
             "the page shows every component, in the shapes of the run on its text: "
-            "leave out COMPONENT, -B, -T, -S and --latex"
+            "leave out COMPONENT, -B, -T, -S, --latex and --markdown"
         )
     check_output(args, args.html, "--html FILE", _PAGE)
     model = load(args.model, tokenizer=args.tokenizer)
     text = explorer.TEXT if args.text is None else args.text
     explorer.write_page(args.html, model, text, vectors=args.vectors, live=args.live)
-    print(f"{args.html}: {Path(args.html).stat().st_size:,} bytes, a run of {model.source}")
+    size = Path(args.html).stat().st_size
+    if args.json:
+        print(json.dumps({"written": args.html, "n_bytes": size, "model": model.source}))
+    else:
+        print(f"{args.html}: {size:,} bytes, a run of {model.source}")
 
 
 _COLUMNS = ("component", "in", "out", "calculation", "parameters each", "times", "total")
@@ -241,7 +240,7 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
         "here": component.code,
         "sources": "; ".join(source.text for source in component.sources),
     }
-    width = min(96, _width())
+    width = min(96, shutil.get_terminal_size().columns)
     lines = [f"{component.name}: {component.title}", ""]
     for name, value in facts.items():
         lines += textwrap.wrap(
@@ -258,8 +257,8 @@ def _as_json(row: Account, account: Ledger) -> str:
             "title": component.title,
             "takes": component.takes,
             "gives": component.gives,
-            "takes_numbers": account.numbers(component.takes),
-            "gives_numbers": account.numbers(component.gives),
+            "takes_numbers": json.loads(f"[{account.numbers(component.takes)}]"),
+            "gives_numbers": json.loads(f"[{account.numbers(component.gives)}]"),
             "formula": component.formula,
             "latex": component.latex,
             "calculation": row.calculation,

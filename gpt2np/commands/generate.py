@@ -18,6 +18,8 @@ from gpt2np import generation
 from gpt2np.cli import complain
 from gpt2np.commands import (
     add_model_options,
+    add_output,
+    add_text,
     load_model,
     read_text,
     tell_of_special_tokens,
@@ -70,7 +72,7 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
      "let special tokens that a prompt spells, such as <|endoftext|>, mean themselves"),
     (("--num-samples",),         "num_samples",        {"type": int, "metavar": "N"},
      "how many completions of each prompt (1)"),
-    (("--beams",),               "num_beams",          {"type": int, "metavar": "N"},
+    (("--beams", "--num-beams"), "num_beams",          {"type": int, "metavar": "N"},
      "beam search: the likeliest text that N parallel searches find, with nothing drawn"),
     (("--lookup",),              "lookup",             {"type": int, "metavar": "K"},
      "draft up to K tokens at a time from earlier text: faster where the text repeats itself"),
@@ -83,13 +85,7 @@ _SETTINGS: tuple[tuple[tuple[str, ...], str, dict[str, Any], str], ...] = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument(
-        "prompt",
-        nargs="?",
-        type=text,
-        metavar="PROMPT",
-        help='the text to continue; "-" reads standard input, "" starts afresh',
-    )
+    add_text(given, "prompt", 'the text to continue; "-" reads standard input, "" starts afresh')
     given.add_argument(
         "-f",
         "--file",
@@ -116,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(the completion), ids, logprobs, finish_reason (length, stop or "
         "eot), tokens_per_second",
     )
+    add_output(parser)
     add_model_options(parser)
     settings = parser.add_argument_group("how to generate")
     for flags, name, how, what in _SETTINGS:
@@ -125,6 +122,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     settings = {name: getattr(args, name) for _, name, *_ in _SETTINGS if hasattr(args, name)}
+    if "" in settings.get("stop", ()):
+        raise InputError("--stop is an empty text, which stands everywhere: leave it out")
+    if args.interactive and args.result is not None:
+        raise InputError("-i asks and answers in the terminal: leave out -o")
     prompts = [] if args.interactive else _prompts(args)  # first, as a model may take long
     model = load_model(args)
     if args.interactive:

@@ -9,7 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpt2np.commands import add_force, add_model_options, check_output, load_model, text
+from gpt2np.commands import (
+    add_force,
+    add_model_options,
+    add_output,
+    check_output,
+    load_model,
+    text,
+)
 from gpt2np.errors import InputError
 from gpt2np.golden import Report, check, record
 from gpt2np.golden.draws import record_sampling
@@ -54,8 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     draws.add_argument("out", metavar="OUT", help="as of record")
+    draws.add_argument("--json", action="store_true", help="print one JSON object: written")
     add_force(draws)
     tokens.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
+    tokens.add_argument("--json", action="store_true", help="print one JSON object: written, files")
     add_force(tokens)
 
 
@@ -82,6 +91,7 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--new",
+        dest="new_tokens",
         type=int,
         default=16,
         metavar="N",
@@ -98,6 +108,11 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
         help="record a small random model, tiny or harsh, and write its weights as well, in "
         "Hugging Face's, OpenAI's and llm.c's layouts, to the folder "
         "OUT-weights",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object: written, n_arrays, n_tokens, n_bytes and more",
     )
     add_force(parser)
 
@@ -130,6 +145,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         help="an absolute error that is allowed besides (0)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_output(parser)
 
 
 def _ids(argument: str) -> list[int]:
@@ -152,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
     if args.action == "sampling":
         check_output(args, args.out, "OUT", _SAMPLING)
         record_sampling().save(args.out)
-        print(args.out)
+        print(json.dumps({"written": args.out}) if args.json else args.out)
         return
     if args.action == "tokens":
         _tokens(args)
@@ -175,36 +191,53 @@ def _tokens(args: argparse.Namespace) -> None:
     folder = Path(args.out)
     if folder.is_dir() and any(folder.iterdir()) and not (folder / CASES).is_file() | args.force:
         raise InputError(f"{folder} holds other files: name another folder, or give --force")
-    for path in write_kit(folder):
-        print(path)
+    paths = write_kit(folder)
+    if args.json:
+        sizes = {path.name: path.stat().st_size for path in paths}
+        print(json.dumps({"written": args.out, "files": sizes}))
+    else:
+        print(*paths, sep="\n")
 
 
 def _record(args: argparse.Namespace) -> None:
     check_output(args, args.out, "OUT", _RECORDING)
-    model = _tiny(args) if args.weights else None
+    model, paths = _tiny(args) if args.weights else (None, [])
     if args.text is not None and args.ids is not None:
         raise InputError("give --text or --ids, not both")
     prompt: Any = args.ids if args.text is None else args.text
-    if prompt is None and model is None:
+    if not prompt and (model is None or prompt is not None):
         raise InputError("nothing to read: give --text or --ids")
     golden = record(
         model or load_model(args),
         list(MODELS[args.weights][1]) if prompt is None else prompt,
         points=args.points,
         cache_split=args.cache_split,
-        new_tokens=args.new,
+        new_tokens=args.new_tokens,
         weights=args.with_weights,
     )
     golden.save(args.out)
     T, N = golden.arrays["ids"].shape[1], args.cache_split
-    what = f"the last {T - N} of {T} tokens, read through a cache of {N}" if N else f"{T} tokens"
     size = sum(array.nbytes for array in golden.arrays.values())
-    print(f"{args.out}: {len(golden.arrays)} arrays of {what}, {size:,} bytes")
-    if few := few_greedy_ids(golden.arrays["greedy"]):
-        print(f"{args.out}: {few}; greedy.logits prove more, and so does --cache-split")
+    few = few_greedy_ids(golden.arrays["greedy"])
+    notes = [f"{few}; greedy.logits prove more, and so does --cache-split"] if few else []
+    if args.json:
+        print(json.dumps({
+            "written":  args.out,
+            "n_arrays": len(golden.arrays),
+            "n_tokens": T,
+            "n_cached": N,
+            "n_bytes":  size,
+            "notes":    notes,
+            "weights":  [str(path) for path in paths],
+        }))  # fmt: skip
+        return
+    tokens = "1 token" if T == 1 else f"{T} tokens"
+    what = f"the last {T - N} of {tokens}, read through a cache of {N}" if N else tokens
+    told = [f"{len(golden.arrays)} arrays of {what}, {size:,} bytes", *notes]
+    print(*paths, *(f"{args.out}: {line}" for line in told), sep="\n")
 
 
-def _tiny(args: argparse.Namespace) -> Model:
+def _tiny(args: argparse.Namespace) -> tuple[Model, list[Path]]:
     if args.weights not in MODELS:
         names = " or ".join(MODELS)
         raise InputError(f"--weights {args.weights}: the models that can be written are {names}")
@@ -213,6 +246,4 @@ def _tiny(args: argparse.Namespace) -> Model:
     model = MODELS[args.weights][0](args.dtype)
     out = Path(args.out)
     folder = out.with_name(f"{out.stem}-weights")
-    for path in write_weights(model, folder, overwrite=args.force):
-        print(path)
-    return model
+    return model, write_weights(model, folder, overwrite=args.force)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpt2np.anatomy import ledger
 from gpt2np.checkpoints.base import Array, offset_in_file
-from gpt2np.commands import add_tokenizer
+from gpt2np.commands import add_output, add_tokenizer
 from gpt2np.errors import escaped
 from gpt2np.loading import Opened, inspect
 
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="check the checksums of the tensors too, if the format has them",
     )
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> None:

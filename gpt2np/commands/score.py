@@ -59,6 +59,7 @@ COLUMNS = {
     "token": ("start", "end", "token_id", "token", "surprisal", "rank", "entropy"),
     "word":  ("start", "end", "word", "surprisal", "entropy", "first", "stop", "shared"),
 }  # fmt: skip
+LISTS = {"token_id": "ids", "token": "tokens", "word": "words"}  # in a JSON object of a text
 COUNTS = ("n_tokens", "n_words", "bits", "perplexity")
 WORD_ROW = ("surprisal", "entropy", "n_tokens", "shared")  # added to a row that has a word
 COLOURS = ((4, "32"), (8, "33"), (math.inf, "31"))  # green below 4 bits, yellow below 8, red
@@ -68,11 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     add_input_options(parser)
     parser.add_argument("-o", "--output", metavar="OUT", help="write to a file")
-    parser.add_argument(
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument(
         "--format",
         choices=FORMATS,
         help="table; csv or tsv, a row for each token; jsonl, an object for each "
         "text (what OUT ends in, else table)",
+    )
+    shape.add_argument(
+        "--json",
+        dest="format",
+        action="store_const",
+        const="jsonl",
+        help="print a JSON object on a line for each text, as --format jsonl does",
     )
     parser.add_argument(
         "--resume", action="store_true", help="go on with an OUT in jsonl that was interrupted"
@@ -440,7 +449,8 @@ def _formatter(
     carried = list(dict.fromkeys(name for document in texts for name in document.carried))
     own = COLUMNS[settings["unit"]]
     if args.format == "jsonl":
-        taken = (*Document(None, None, "").origin, *settings, *COUNTS, *own)
+        lists = (LISTS.get(name, name) for name in own)
+        taken = (*Document(None, None, "").origin, *settings, *COUNTS, *lists)
         _check_names(carried, taken, "the input")
         return "", partial(_json_line, settings=settings)
     if args.format == "table":
@@ -470,7 +480,7 @@ def _json_line(document: Document, score: Score, settings: Mapping[str, Any]) ->
         **document.carried,
         **counts,
         "perplexity": _number(_perplexity(counts["n_tokens"], counts["bits"])),
-        **_columns(score, settings),
+        **{LISTS.get(name, name): column for name, column in _columns(score, settings).items()},
     }
     return _json(record) + "\n"
 

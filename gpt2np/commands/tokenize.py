@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from gpt2np.commands import read_text, text
+from gpt2np.commands import add_output, add_text, read_text
 from gpt2np.errors import InputError
 from gpt2np.loading import find_tokenizer
 from gpt2np.tokenizer import Tokenizer
@@ -14,9 +14,7 @@ from gpt2np.tokenizer import Tokenizer
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument(
-        "text", nargs="?", type=text, metavar="TEXT", help='the text; "-" reads standard input'
-    )
+    add_text(given, "text", 'the text; "-" reads standard input')
     given.add_argument("-f", "--file", metavar="FILE", help="a file with the text, in UTF-8")
     given.add_argument(
         "--decode",
@@ -44,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model whose tokenizer to use, or a folder with its files; "
         "GPT-2's own unless given",
     )
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> None:

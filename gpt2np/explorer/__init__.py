@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from html import escape
 
+from gpt2np.answers import answering
 from gpt2np.explorer.page import page
 from gpt2np.explorer.run import Run
 from gpt2np.files import write_text
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 
 TEXT = "To be, or not to be: that is the"
 
@@ -81,6 +82,7 @@ class Page:
         return f'<iframe title="{self._what}" style="{style}" {source}></iframe>'
 
 
+@answering()
 def explain(
     model: Model, text: str = TEXT, *, vectors: str | None = None, live: bool = False
 ) -> Page:
@@ -114,4 +116,4 @@ def explain(
     >>> gpt2np.explain(gpt2np.load(), "ROMEO:")  # doctest: +ELLIPSIS
     Page(3 tokens, ... bytes; .save('page.html') writes it)
     """
-    return Page(Run(model, text), vectors, live=live)
+    return Page(Run(as_model(model), text), vectors, live=live)

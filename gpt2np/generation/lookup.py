@@ -49,7 +49,7 @@ def draft(ids: Ids, k: int) -> Ids:
 class Credit:
     """How much drafting may cost, in steps of plain decoding.
 
-    A pass over n tokens takes as long as about 2 + n/24 steps (in NumPy's BLAS, for 2 to 16
+    A pass over n tokens takes as long as about 1.75 + n/12 steps (in NumPy's BLAS, for 4 to 32
     rows), and is worth as many steps as it gives tokens. Profit is put by, up to a limit, and
     every token adds a little. A draft is made only if its failure can be afforded, so text
     without repetition takes at most 1/20 longer, and 2.5 steps.
@@ -63,13 +63,13 @@ class Credit:
 
     def affords(self) -> int:
         """How many tokens may be drafted: even if all are wrong, the pass gives one."""
-        return min(self.longest, int(24 * (self.steps - 1) - 1))
+        return min(self.longest, int(12 * (self.steps - 0.75) - 1))
 
     def settle(self, drafted: int, tokens: int) -> None:
         """Book a pass over the last token and `drafted` more that gave `tokens`."""
         cost = 1.0
         if drafted:
-            cost = 2 + (drafted + 1) / 24
+            cost = 1.75 + (drafted + 1) / 12
             self.longest = 2 * drafted + 1 if tokens > drafted else SHORT
         self.steps = min(self.MOST, self.steps + tokens * (1 + self.PER_TOKEN) - cost)
 

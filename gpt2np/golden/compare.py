@@ -22,9 +22,9 @@ from gpt2np.golden.weights import compare_weights
 from gpt2np.loading import Model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """What a comparison shows."""
+    """What a comparison shows; as text it is the table."""
 
     rows: tuple[Row, ...]  # in order of the flow
     causes: tuple[str, ...]  # of the first divergence, nearest first
@@ -52,7 +52,7 @@ class Report:
             "advice": self.advice,
         }
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         head = ("point", "max |diff|", "relative", "step", "worst at", "verdict")
         table = [head, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.recorder import TRANSFORMER_LENS
+from gpt2np.recorder import OTHERS
 from gpt2np.schema import canonical_name, sizes
 from gpt2np.trace import POINTS
 
@@ -30,18 +30,7 @@ ORDER = (
     "greedy",
 )
 
-ALIASES = {
-    "input_ids":                       "ids",
-    # Hugging Face's modules.
-    "drop":                            "embed",
-    "h.{i}.attn":                      "h.{i}.attn.c_proj",
-    "h.{i}.mlp":                       "h.{i}.mlp.c_proj",
-    "h.{i}.attn.attn_dropout":         "h.{i}.attn.pattern",
-    "h.{i}.attn.resid_dropout":        "h.{i}.attn.c_proj",
-    "h.{i}.mlp.dropout":               "h.{i}.mlp.c_proj",
-    "lm_head":                         "logits",
-    **TRANSFORMER_LENS,
-}  # fmt: skip
+ALIASES = {"input_ids": "ids", "drop": "embed", **OTHERS}
 
 NOT_ACTIVATIONS = (".weight", ".bias")
 

@@ -17,9 +17,9 @@ from gpt2np.cache import KVCache
 from gpt2np.checkpoints.base import map_file
 from gpt2np.config import Config
 from gpt2np.dumps import AnyArray
-from gpt2np.errors import CheckpointError, InputError, shown
+from gpt2np.errors import CheckpointError, InputError, as_integer, shown
 from gpt2np.layers import log_softmax
-from gpt2np.loading import Model
+from gpt2np.loading import Model, as_model
 from gpt2np.model import forward
 from gpt2np.params import Array, Ids, Params
 from gpt2np.recorder import Trace
@@ -31,13 +31,16 @@ MAX_SIZE = 1 << 31  # of any number of a config
 MAX_LAYERS = 1_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Golden:
     """Named arrays, and the facts about them: which model, config, text and versions."""
 
     arrays: Mapping[str, AnyArray]
     meta: Mapping[str, Any] = field(default_factory=dict)
     name: str = "the recording"  # what messages call it
+
+    def __repr__(self) -> str:
+        return f"Golden({self.name}: {len(self.arrays)} arrays, {shown([*self.arrays])})"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.npz`` or ``.safetensors`` file, or a folder of ``.npy`` files."""
@@ -124,12 +127,13 @@ def record(
     >>> [(name, golden.arrays[name].shape) for name in ("ids", "h.0.attn.z", "greedy")]
     [('ids', (1, 3)), ('h.0.attn.z', (1, 3, 4, 32)), ('greedy', (1, 2))]
     """
-    params, ids = model.params, _ids(model, prompt)
+    params, ids = as_model(model).params, _ids(model, prompt)
     trace = Trace(points, copy=False)
     logits, past = run_model(params, ids, trace, cache_split)
     if points is not None and not trace:
         raise InputError(f"no activation has a name like {points!r}: try 'h.*.attn.*'")
-    new_tokens = min(new_tokens, params.config.n_ctx - ids.shape[1])
+    room = params.config.n_ctx - ids.shape[1]
+    new_tokens = min(as_integer("new_tokens", new_tokens, 0), room)
     greedy, greedy_logits = continue_greedily(params, ids, new_tokens)
     arrays: dict[str, Any] = {
         "ids": ids,
@@ -180,7 +184,8 @@ def run_model(
     if not cache_split:
         return forward(params, ids, probe=trace), None
     if not 0 < cache_split < T:
-        raise InputError(f"cache_split is {cache_split}; of {T} tokens, give 1 to {T - 1}")
+        help = f"of {T} tokens, give 1 to {T - 1}" if T > 1 else "one token is not split"
+        raise InputError(f"cache_split is {cache_split}; {help}")
     cache = KVCache(params, len(ids), T)
     forward(params, ids[:, :cache_split], cache)
     past = (cache.keys[..., :cache_split, :].copy(), cache.values[..., :cache_split, :].copy())

@@ -11,8 +11,9 @@ import numpy as np
 
 from gpt2np.checkpoints import llmc
 from gpt2np.config import Config
+from gpt2np.errors import GPT2Error
 from gpt2np.files import replacing, write_text
-from gpt2np.loading import Model
+from gpt2np.loading import Model, load
 from gpt2np.params import Params
 from gpt2np.saving import save
 from gpt2np.schema import tensors
@@ -65,7 +66,7 @@ MODELS = {"tiny": (tiny_model, IDS), "harsh": (harsh_model, HARSH_IDS)}
 def write_weights(
     model: Model, folder: str | os.PathLike[str], *, overwrite: bool = False
 ) -> list[Path]:
-    """Write a model's weights in three layouts.
+    """Write a model's weights in three layouts, over those of another of `MODELS` too.
 
     Returns
     -------
@@ -77,6 +78,7 @@ def write_weights(
         a multiple of 128, with rows that the harsh model fills with large numbers.
     """
     folder = Path(folder)
+    overwrite = overwrite or _is_ours(folder / "huggingface")
     huggingface = save(model, folder / "huggingface", overwrite=overwrite)
     openai, c = folder / "openai", folder / "llm.c" / "model.bin"
     openai.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,19 @@ def write_weights(
     padding = PADDING if model.config == HARSH_CONFIG else 0.0
     llmc.save(c, model.params, n_head=model.config.n_head, padding=padding)
     return [huggingface, openai, c]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder has the weights of one of `MODELS`: then nobody will miss it."""
+    try:
+        there = load(folder).params
+    except GPT2Error:
+        return False
+    ours = (make().params for make, _ in MODELS.values())
+    return any(
+        there.config == params.config and all(np.allclose(there[k], params[k]) for k in params)
+        for params in ours
+    )
 
 
 def _write_openai(model: Model, folder: Path) -> None:
