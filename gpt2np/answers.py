@@ -56,7 +56,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "generation_config":        ("", "give its settings themselves: temperature, top_k, ..."),
     "past_key_values":          ("cache", "a gpt2np.KVCache"),
     "max_window":               ("window", ""),
-    "labels":                   ("", "use gpt2np.score: -score.mean is the loss"),
+    "labels":                   ("", "-gpt2np.score(model, ids, bos=False).mean is the loss"),
     "context":                  ("prefix", ""),
     "batch_size":               ("", "give all texts in one list; it is read in batches"),
     "pad_token_id":             ("", "leave it out: prompts may have any lengths"),

@@ -43,7 +43,7 @@ COMMANDS = {
 
 EXAMPLES = {
     "generate": (
-        'gpt2np generate "ROMEO:" -t 0.7 -k 40 --no-repeat-ngram 3 --seed 84',
+        'gpt2np generate "Now is the winter" -t 0.7 -k 40 --no-repeat-ngram 3 --seed 131',
         "gpt2np generate --prompts prompts.txt -m gpt2 --json",
     ),
     "score": (

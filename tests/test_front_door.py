@@ -66,7 +66,7 @@ def test_a_number_of_tokens_does_not_wrap_past_the_context():
         (generate, "num_workers", "it takes model, prompt, "),  # and not "did you mean num_beams"
         (gpt2np.forward, "output_hidden_states", r"probe=gpt2np.Trace\(\)"),
         (gpt2np.forward, "past_key_values", "give cache"),
-        (gpt2np.forward, "labels", "use gpt2np.score"),
+        (gpt2np.forward, "labels", "-gpt2np.score"),
     ],
 )
 def test_a_wrong_keyword_is_answered(function, keyword, answer):

@@ -6,7 +6,7 @@ width of a head, D = H K, F = 4 D, V vocabulary, L layers, N positions of a firs
 
 ids, greedy                 [B, T], [B, new]    int64
 past.keys, past.values      [L, B, H, N, K]     what the cache holds before a second pass
-wte, wpe                    [B, T, D]           the two embeddings; wpe may be [1, T, D]
+wte, wpe, embed             [B, T, D]           embeddings and their sum; wpe may be [1, T, D]
 h.0.ln_1, h.0.ln_2, ln_f    [B, T, D]           with gain and bias
 h.0.attn.c_attn             [B, T, 3 D]         q, k and v side by side
 h.0.attn.q, .k, .v          [B, H, T, K]
