@@ -291,11 +291,12 @@ def n_threads() -> int:
 def processor() -> str:
     """The processor's name as the system gives it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        pass
+        told = ""
+    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    if name:
+        return name[1].strip()
     return platform.processor() or platform.machine()
 
 

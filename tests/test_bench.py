@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -185,12 +187,14 @@ def test_peak_memory_is_the_system_s():
 
 
 @pytest.mark.parametrize("name", ["distilgpt2", "82M"])
-def test_a_shape_needs_no_model(monkeypatch, capsys, name):
+def test_a_shape_needs_no_model(monkeypatch, capsys, tmp_path, name):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setitem(BY_NAME, name, BY_NAME["distilgpt2"]._replace(config=CONFIG))
     command.run(arguments("--shape", name, "--json"))
     printed = json.loads(capsys.readouterr().out)
     assert printed["model"] == f"random weights of the shape of {name}"
     assert printed["cold_start_seconds"] > 0
+    assert not os.listdir(tmp_path)  # on Windows too, which removes nothing that is mapped
 
 
 def test_what_a_system_does_not_tell_is_unknown(monkeypatch):

@@ -1192,7 +1192,7 @@ def test_a_token_goes_to_the_hub_alone(servers, monkeypatch, settings, file, sen
         monkeypatch.setenv(name, value)
     if file:
         (Path.home() / file).parent.mkdir(parents=True)
-        (Path.home() / file).write_text("of-file\n")
+        (Path.home() / file).write_bytes(b"\xef\xbb\xbfof-file\r\n")  # as from Notepad
     servers[1].fail("model.safetensors", fs.cut(70_000))
     hub.resolve(REPO)
     authorizations = {r.headers.get("authorization") for r in servers[0].seen}

@@ -53,7 +53,7 @@ def hf_token() -> str | None:
     file = _expanded(os.environ.get("HF_TOKEN_PATH") or str(_hf_home() / "token"))
     token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
     try:
-        token = (token or file.read_text(encoding="utf-8")).strip()
+        token = (token or file.read_text(encoding="utf-8-sig")).strip()
     except (OSError, ValueError):
         return None
     if not re.fullmatch("[!-~]*", token):
