@@ -119,7 +119,7 @@ def predict(
     with counting(total, "tokens", shown=progress) as count:
         for rows in ragged.groups([w.stop - w.start for w in windows], POSITIONS):
             group = [windows[b] for b in rows]
-            x = _hidden(model, ragged.rectangle([ids[w.start : w.stop] for w in group]))
+            x = hidden(model.params, ragged.rectangle([ids[w.start : w.stop] for w in group]))
             kept = np.concatenate(
                 [row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)]
             )
@@ -139,14 +139,14 @@ def predict_choices(
     n = min(1 + min(first), common(sequences))
     longest = max(map(len, sequences))
     prefix = KVCache(model.params, 1, longest)
-    last = _hidden(model, sequences[0][None, :n], prefix)[:, -1:]  # [1, 1, D]
+    last = hidden(model.params, sequences[0][None, :n], prefix)[:, -1:]  # [1, 1, D]
     found = [nothing(len(ids), top) for ids in sequences]
     for rows in ragged.groups([longest] * len(sequences), POSITIONS):
         rests = [sequences[b][n:] for b in rows]
         x = np.repeat(last, len(rows), axis=0)
         if any(map(len, rests)):
             cache = prefix.select([0] * len(rows))
-            x = np.concatenate([x, _hidden(model, ragged.rectangle(rests), cache)], axis=1)
+            x = np.concatenate([x, hidden(model.params, ragged.rectangle(rests), cache)], axis=1)
         for row, b in zip(x, rows, strict=True):  # row 0 is position n - 1
             kept = row[first[b] - n + 1 : len(sequences[b]) - n + 1]
             targets = np.append(sequences[b][first[b] + 1 :], 0)
@@ -159,11 +159,6 @@ def common(sequences: Sequence[Ids]) -> int:
     rows = ragged.rectangle(sequences)[:, : min(map(len, sequences))]
     same = (rows == rows[:1]).all(axis=0)
     return len(same) if same.all() else int(same.argmin())
-
-
-@quietly
-def _hidden(model: Model, ids: Ids, cache: KVCache | None = None) -> Array:
-    return hidden(model.params, ids, cache)
 
 
 @quietly

@@ -15,7 +15,7 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice, pairwise, repeat
 
@@ -361,10 +361,8 @@ class Tokenizer(Shown):
     def _encode_plain(self, text: str) -> list[int]:
         """Encode text between added tokens."""
         pieces = [self._spaced(text[start:end]) for start, end in self._cut(text)]
-        chunks = map(_chunks, pieces) if self._vocabulary.cut else (pieces,)
-        return list(
-            chain.from_iterable(map(self._chunk_ids.__getitem__, chain.from_iterable(chunks)))
-        )
+        chunks = chain.from_iterable(map(_chunks, pieces) if self._vocabulary.cut else (pieces,))
+        return reduce(operator.iconcat, map(self._chunk_ids.__getitem__, chunks), [])
 
     def _cut(self, text: str) -> list[tuple[int, int]]:
         """Give the parts of plain text into which the rules of the tokenizer's own cut it."""
@@ -427,22 +425,23 @@ class Tokenizer(Shown):
 
 
 class _ChunkIds(dict[str, tuple[int, ...]]):
-    """The ids of the chunks seen so far; those of a new one are worked out at its look-up."""
+    """The ids of chunks and pieces seen so far; those of a new chunk are found at its look-up."""
 
     def __init__(self, encode_piece: Callable[[str], tuple[int, ...]], cut: bool) -> None:
         self._encode_piece = encode_piece
         self.cut = _pieces if cut else lambda text: [text]
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        pieces = self.cut(chunk)
-        if len(pieces) == 1:  # which by itself is one piece again
-            ids = self._encode_piece(chunk)
-        else:
-            ids = tuple([id for piece in pieces for id in self[piece]])
-        if len(chunk) <= _SHORT:
+        ids: list[int] = []
+        for piece in self.cut(chunk):
+            ids += self.get(piece) or self._remembered(piece, self._encode_piece(piece))
+        return self._remembered(chunk, tuple(ids))
+
+    def _remembered(self, text: str, ids: tuple[int, ...]) -> tuple[int, ...]:
+        if len(text) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
-            self[chunk] = ids
+            self[text] = ids
         return ids
 
 
