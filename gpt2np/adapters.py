@@ -168,7 +168,9 @@ def _add(
     old = arrays[name]
     scaling = old.dtype.type(_scaling(settings, module, len(given.A)))
     A, B = given.A.astype(old.dtype), given.B.astype(old.dtype)
-    arrays[name] = _like(old, old + (B @ A if module == "lm_head" else A.T @ B.T) * scaling)
+    with np.errstate(all="ignore"):  # Accelerate raises flags that mean nothing
+        product = B @ A if module == "lm_head" else A.T @ B.T
+    arrays[name] = _like(old, old + product * scaling)
     if given.bias is not None:
         name = _stored(arrays, f"{module}.bias", given.bias.shape)
         arrays[name] = arrays[name] + given.bias.astype(old.dtype) * scaling

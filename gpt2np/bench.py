@@ -111,14 +111,13 @@ def matrices(params: Params) -> list[Array]:
 def products(params: Params, rows: int, head_rows: int) -> Callable[[], None]:
     """Make the function that does the matrix products of a pass, and nothing else."""
     pairs = [(m, rows) for m in matrices(params)] + [(params.lm_head.T, head_rows)]
-    # One input and output of each shape: the weights alone come from memory, as in a pass.
+    # One input of each shape: the weights alone come from memory, as in a pass.
     x = {(n, m.shape[0]): np.ones((n, m.shape[0]), m.dtype) for m, n in pairs}
-    y = {(n, m.shape[1]): np.empty((n, m.shape[1]), m.dtype) for m, n in pairs}
-    calls = [(x[n, m.shape[0]], m, y[n, m.shape[1]]) for m, n in pairs if n]
+    calls = [(x[n, m.shape[0]], m) for m, n in pairs if n]
 
     def run() -> None:
-        for x, m, y in calls:
-            np.matmul(x, m, out=y)
+        for x, m in calls:
+            product(x, m)
 
     return run
 
@@ -249,11 +248,12 @@ def n_threads() -> int:
 def processor() -> str:
     """The processor's name as the system gives it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        pass
+        told = ""
+    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    if name:
+        return name[1].strip()
     return platform.processor() or platform.machine()
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from gpt2np.checkpoints import npy, open_checkpoint, safetensors
 from gpt2np.checkpoints.base import map_file, parse_json, quote
 from gpt2np.errors import CheckpointError, InputError
-from gpt2np.files import replacing, write_text
+from gpt2np.files import as_text, replacing, write_text
 
 AnyArray: TypeAlias = npt.NDArray[Any]  # of numbers of any kind
 
@@ -49,7 +49,8 @@ def save(
     }
     text = json.dumps(meta, indent=1) if meta else ""
     if path.suffix == ".npz":
-        entries: dict[str, Any] = {**arrays, **({META: np.array(text)} if text else {})}
+        beside = {META: np.array(text, f"<U{len(text)}")} if text else {}
+        entries: dict[str, Any] = {**arrays, **beside}
         with replacing(path) as file:
             np.savez(file, **entries)
     elif path.suffix == ".safetensors":
@@ -115,9 +116,9 @@ def _load_folder(path: Path) -> tuple[dict[str, AnyArray], str]:
 
 def _text(path: Path) -> str:
     try:
-        return map_file(path).tobytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path} is not UTF-8: {error}") from None
+        return as_text(map_file(path).tobytes(), str(path))
+    except InputError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _load_npz(path: Path) -> tuple[dict[str, AnyArray], str]:

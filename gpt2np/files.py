@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gpt2np.errors import InputError
+from gpt2np.streams import say
 
 try:
     import fcntl
@@ -41,6 +42,7 @@ _OTHER_MARKS = {
 }
 _LEFTOVER = re.compile(r"\.gpt2np-[0-9a-f]{16}\.tmp")
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+_told: set[Path] = set()  # the folders whose lack of locks was told
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -171,6 +173,13 @@ def try_lock(descriptor: int) -> bool | None:
     return True
 
 
+def tell_of_no_locks(folder: Path, todo: str = "let one process at a time write there") -> None:
+    """Say what to do where `try_lock` gave None; once of each folder."""
+    if folder not in _told:
+        _told.add(folder)
+        say(f"gpt2np: {folder} is on a file system without locks: {todo}")
+
+
 def lock_holder(descriptor: int) -> str:
     """Say who has locked a file, where the system tells."""
     file = os.fstat(descriptor)
@@ -247,8 +256,13 @@ def _create_beside(path: Path, mode: int) -> tuple[int, Path]:
         except OSError as error:  # of a name that nobody knows
             raise OSError(error.errno, error.strerror, str(path)) from None
         try:
+            if WINDOWS:
+                return descriptor, fresh
+            held = try_lock(descriptor)
+            if held is None:
+                tell_of_no_locks(path.parent)
             # Another run may have taken it for a leftover before it was locked.
-            if WINDOWS or (try_lock(descriptor) is not False and _is_at(descriptor, fresh)):
+            if held is not False and _is_at(descriptor, fresh):
                 return descriptor, fresh
         except OSError:
             fresh.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from gpt2np import ragged
 from gpt2np.cache import KVCache
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
-from gpt2np.model import EVERY, LAST, hidden, unembed
+from gpt2np.model import LAST, hidden, unembed
 from gpt2np.params import Array, Ids
 from gpt2np.sampling import quietly
 from gpt2np.words import BOUNDARIES, token_classes
@@ -119,7 +119,7 @@ def predict(
     with counting(total, "tokens", shown=progress) as count:
         for rows in ragged.groups([w.stop - w.start for w in windows], POSITIONS):
             group = [windows[b] for b in rows]
-            x = _hidden(model, ragged.rectangle([ids[w.start : w.stop] for w in group]))
+            x = hidden(model.params, ragged.rectangle([ids[w.start : w.stop] for w in group]))
             kept = np.concatenate(
                 [row[w.first - w.start : w.stop - w.start] for row, w in zip(x, group, strict=True)]
             )
@@ -140,7 +140,7 @@ def predict_choices(
     lengths = [*map(len, sequences)]
     longest = max(lengths)
     prefix = KVCache(model.params, 1, longest)
-    last = _hidden(model, sequences[0][None, :n], prefix, LAST)  # [1, 1, D]
+    last = hidden(model.params, sequences[0][None, :n], prefix, wanted=LAST)  # [1, 1, D]
     positions = np.arange(longest)
     kept = (np.c_[first] <= positions) & (positions < np.c_[lengths])  # [N, longest]
     next_ids = np.roll(ragged.rectangle(sequences), -1, axis=1)  # the last is none, and not used
@@ -150,7 +150,7 @@ def predict_choices(
         x = np.repeat(last, len(rows), axis=0)
         if any(map(len, rests)):
             cache = prefix.select([0] * len(rows))
-            x = np.concatenate([x, _hidden(model, ragged.rectangle(rests), cache)], axis=1)
+            x = np.concatenate([x, hidden(model.params, ragged.rectangle(rests), cache)], axis=1)
         b, t = np.nonzero(kept[rows])  # all described together: the head's matrix is read once
         found[rows[b], t] = _described(model, x[b, t - (n - 1)], next_ids[rows[b], t], top)
     return [row[:length] for row, length in zip(found, lengths, strict=True)]
@@ -161,11 +161,6 @@ def common(sequences: Sequence[Ids]) -> int:
     rows = ragged.rectangle(sequences)[:, : min(map(len, sequences))]
     same = (rows == rows[:1]).all(axis=0)
     return len(same) if same.all() else int(same.argmin())
-
-
-@quietly
-def _hidden(model: Model, ids: Ids, cache: KVCache | None = None, wanted: slice = EVERY) -> Array:
-    return hidden(model.params, ids, cache, wanted=wanted)
 
 
 @quietly

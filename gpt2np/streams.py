@@ -34,7 +34,9 @@ def standard_streams() -> Iterator[None]:
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             keep = stream.isatty() or "PYTHONIOENCODING" in os.environ
-            stream.reconfigure(encoding=None if keep else "utf-8", errors="replace")
+            # A byte-order mark in front of what is read is no text.
+            encoding = "utf-8-sig" if stream is sys.stdin else "utf-8"
+            stream.reconfigure(encoding=None if keep else encoding, errors="replace")
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
         sys.stdout.reconfigure(newline="\n")
     try:

@@ -1,6 +1,7 @@
 """Fixtures that more than one test module uses."""
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -27,8 +28,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # Of several workers, the one that hands out the tests hears of all of them.
-    if not hasattr(config, "workerinput"):
+    # A shell has what it starts in the background ignore Ctrl-C, and so would what tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Of several workers, the one that hands out the tests hears of all of them. There may be no
+    # memory at all: -p no:cacheprovider.
+    if not hasattr(config, "workerinput") and hasattr(config, "cache"):
         config.pluginmanager.register(Skipped(config))
 
 

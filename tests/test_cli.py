@@ -337,6 +337,48 @@ def test_prompt_from_a_file_or_standard_input(run, folder, tmp_path, monkeypatch
         assert run("generate", *source, *args) == expected
 
 
+GENERATE = ("generate", "-n", "2", "-t", "0", "--no-echo")
+LAMBADA = '{"text": "one two"}\n'
+CHOICE = '{"prefix": "one", "choices": ["two", "six"], "answer": 0}\n'
+READERS = [  # every command that reads text; what it reads, under which name, and how ("-": piped)
+    ((*GENERATE, "-f"), "a.txt", "one\ntwo\n"),
+    ((*GENERATE, "--prompts"), "a.txt", "one\n\ntwo\n"),
+    ((*GENERATE,), "-", "one\ntwo\n"),
+    ((*GENERATE, "--prompts"), "-", "one\n\ntwo\n"),
+    ((*GENERATE, "-i"), None, "one\ntwo\n"),
+    (("score", "--format", "csv"), "a.txt", "one\ntwo\n"),
+    (("score", "--format", "csv"), "-", "one\ntwo\n"),
+    (("score", "--format", "csv", "--lines"), "a.txt", "one\n\ntwo\n"),
+    (("score", "--format", "jsonl"), "a.jsonl", LAMBADA),
+    (("score", "--format", "jsonl", "--field", "text"), "-", LAMBADA),
+    (("score", "--format", "csv", "--column", "a"), "a.csv", 'a,b\n"one\ntwo",2\n'),
+    (("score", "--format", "csv", "--column", "a"), "a.tsv", "a\tb\none\t2\n"),
+    (("score", "--format", "csv", "--word-column", "a"), "a.csv", "a,b\none,2\ntwo,3\n"),
+    (("tokenize", "--ids", "-f"), "a.txt", "one\ntwo\n"),
+    (("tokenize", "--ids"), "-", "one\ntwo\n"),
+    (("tokenize", "--decode"), "-", "11\n12\n"),
+    (("evaluate", "lambada"), "a.jsonl", LAMBADA),
+    (("evaluate", "choice"), "a.jsonl", CHOICE),
+    (("evaluate", "perplexity"), "a.txt", "one\ntwo\n"),
+    (("evaluate", "perplexity"), "a.jsonl", LAMBADA),
+]
+
+
+@pytest.mark.parametrize(("argv", "name", "text"), READERS)
+def test_text_from_windows_is_the_same_text(run, folder, tmp_path, monkeypatch, argv, name, text):
+    """Without the byte-order mark in front of it, and with no more than a line feed at its ends."""
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for data in (text.encode(), b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
+        if name not in ("-", None):
+            Path(name).write_bytes(data)
+        model = () if argv[0] == "tokenize" else ("-m", folder)
+        told.append(run(*argv, *([name] if name else []), *model))
+    assert told[0][0] == 0, told[0]
+    assert told[0] == told[1]
+
+
 def test_json(run, folder, model):
     code, out, _ = run(
         "generate",

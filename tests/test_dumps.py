@@ -50,6 +50,17 @@ def test_numpy_alone_reads_them(tmp_path, model):
     assert np.array_equal(q, golden.arrays["h.1.attn.q"])
 
 
+def test_facts_that_a_windows_editor_saved(tmp_path, model):
+    golden = record(model, IDS)
+    golden.save(tmp_path / "folder")
+    meta = tmp_path / "folder" / "meta.json"
+    meta.write_bytes(b"\xef\xbb\xbf" + meta.read_bytes().replace(b"\n", b"\r\n"))
+    assert Golden.load(tmp_path / "folder").meta == golden.meta
+    meta.write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match=r"meta.json is not UTF-8: byte 0 is 0xff"):
+        Golden.load(tmp_path / "folder")
+
+
 @pytest.mark.parametrize("form", ["a.npz", "folder"])
 def test_everything_is_in_c_order(tmp_path, form):
     """A matrix in Fortran order, read by a program that trusts its shape, comes out transposed."""

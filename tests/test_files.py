@@ -175,12 +175,16 @@ def test_threads_that_write_one_path_tear_nothing(tmp_path):
 
 
 @needs_posix
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_a_file_system_without_locks(tmp_path, monkeypatch, capsys):
     (tmp_path / f".gpt2np-{'0' * 16}.tmp").touch()  # perhaps somebody's who is writing it
     for code in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
         monkeypatch.setattr(files.fcntl, "flock", raising(OSError(code, "no locks here")))
         write_text(tmp_path / "a", "new")
         assert sorted(os.listdir(tmp_path)) == [f".gpt2np-{'0' * 16}.tmp", "a"]
+    assert capsys.readouterr().err == (  # once
+        f"gpt2np: {tmp_path} is on a file system without locks: "
+        "let one process at a time write there\n"
+    )
     monkeypatch.setattr(files.fcntl, "flock", raising(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):
         write_text(tmp_path / "a", "new")

@@ -12,6 +12,7 @@ import pytest
 LIBRARIES = sorted(Path(np.__file__).parents[1].glob("numpy.libs/libscipy_openblas64*"))
 
 CODE = """
+import json
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import numpy as np
 
 import gpt2np
 from gpt2np.bench import measure
+from gpt2np.checkpoints import safetensors
 from gpt2np.cli import main
 
 try:
@@ -41,10 +43,28 @@ for argv in (
     ["golden", "record", folder / "double.npz", "--text", text[:80], "--new", "1",
      "--dtype", "float64"],
     ["golden", "check", folder / "double.npz", folder / "run.npz"],
+    ["golden", "check", folder / "double.npz", folder / "run.npz", "-m", "tiny-shakespeare"],
     ["explain", "--html", folder / "page.html", "--text", text[:100]],
 ):
     assert main([str(word) for word in argv]) == 0, argv
 print((folder / "page.html").stat().st_size)
+
+right = gpt2np.golden.record(model, text[:60], new_tokens=2)
+wrong = {**right.arrays, "h.1.attn.z": right.arrays["h.1.attn.z"][::-1] * 1.5}
+print(*gpt2np.golden.check(gpt2np.golden.Golden(wrong), right, model=model).causes)
+
+adapter, D = folder / "adapter", model.config.n_embd
+gpt2np.save(model, folder / "base")
+adapter.mkdir()
+(adapter / "adapter_config.json").write_text(json.dumps({
+    "peft_type": "LORA", "base_model_name_or_path": str(folder / "base"),
+    "r": 2, "lora_alpha": 4, "target_modules": ["c_attn"],
+}))
+name = "base_model.model.transformer.h.0.attn.c_attn.lora_{}.weight"
+safetensors.save(adapter / "adapter_model.safetensors", {
+    name.format("A"): np.full((2, D), 0.01), name.format("B"): np.full((3 * D, 2), 0.1),
+})
+print(gpt2np.load(adapter).params["h.0.attn.c_attn.weight"][:2, :2])
 """
 
 

@@ -68,6 +68,15 @@ def test_the_right_ids_agree(kit, tmp_path):
     assert check_tokens(kit / "cases.txt", kit / "cases.txt").to_dict()["same"] is True
 
 
+def test_answers_from_windows(kit, tmp_path):
+    mine = answers(tmp_path / "mine.txt", map(GPT2.encode, texts()))
+    mine.write_bytes(b"\xef\xbb\xbf" + mine.read_bytes().replace(b"\n", b"\r\n"))
+    assert check_tokens(mine, kit / "cases.txt").to_dict()["same"] is True
+    mine.write_text("1 2\n", "utf-16")
+    with pytest.raises(CheckpointError, match=r"expected ids .* in UTF-8"):
+        check_tokens(mine, kit / "cases.txt")
+
+
 @pytest.mark.parametrize("cause", FAULTS)
 def test_each_fault_is_named(kit, tmp_path, cause):
     ids_of = {GPT2.token_bytes(id): id for id in range(50256)}

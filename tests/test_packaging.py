@@ -45,7 +45,7 @@ def test_the_wheel_holds_the_package_and_its_assets(build):
 def test_the_sdist_holds_all_that_its_tests_need(build):
     with tarfile.open(build("sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    own = {"README.md", "LICENSE", "pyproject.toml"}
+    own = {"README.md", "LICENSE", "pyproject.toml", ".gitattributes"}
     assert names >= files_of("gpt2np", "tests", "assets") | own
 
 

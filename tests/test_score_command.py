@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import errno
 import io
 import json
 import math
@@ -546,6 +547,18 @@ def test_one_writer_at_a_time(run, interrupted):
         assert holder == f"process {os.getpid()}"
     assert whole.read_bytes() == before
     assert run(texts, "-o", whole, "--resume")[0] == 0
+
+
+@needs_posix
+def test_an_output_where_there_are_no_locks(run, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr("gpt2np.files.fcntl.flock", refuse)
+    code, _, err = run("--text", "one", "-o", tmp_path / "o.jsonl")
+    assert code == 0
+    assert err.count(f"{tmp_path} is on a file system without locks: let one process") == 1
+    assert len(records(tmp_path / "o.jsonl")) == 1
 
 
 def test_two_at_once_make_no_more_lines_than_texts(tmp_path, folder):

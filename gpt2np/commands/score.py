@@ -38,7 +38,7 @@ from gpt2np.commands.documents import (
 )
 from gpt2np.commands.workers import on_workers
 from gpt2np.errors import InputError
-from gpt2np.files import lock_holder, replacing, try_lock
+from gpt2np.files import lock_holder, replacing, tell_of_no_locks, try_lock
 from gpt2np.loading import Model
 from gpt2np.scoring import Score
 from gpt2np.streams import say, takes_colours
@@ -341,7 +341,10 @@ def _output(args: argparse.Namespace) -> Iterator[TextIO]:
         yield sys.stdout
     elif args.format == "jsonl":
         with open(args.output, "a", encoding="utf-8", newline="\n") as stream:
-            if try_lock(stream.fileno()) is False:
+            held = try_lock(stream.fileno())
+            if held is None:
+                tell_of_no_locks(Path(os.path.realpath(args.output)).parent)
+            elif not held:
                 raise InputError(
                     f"{args.output} is being written by {lock_holder(stream.fileno())}: "
                     "wait for it, or give another -o OUT"

@@ -22,26 +22,7 @@ def write_page(
     vectors: str | None = None,
     live: bool = False,
 ) -> None:
-    """Run a model on a text, and write the page that shows the run.
-
-    Parameters
-    ----------
-    path : path
-        The HTML file; it opens from disk, and loads nothing.
-    model : Model
-    text : str
-        1 to 64 tokens.
-    vectors : "all" or "last", optional
-        Of which tokens the page has every vector: of all where it stays below 3 MB, unless given.
-    live : bool
-        Put the model and its tokenizer into the page, which runs any text then.
-
-    Raises
-    ------
-    TokenizerError
-        The model has no tokenizer.
-    InputError
-        The text has no tokens, or too many.
+    """Write the page that `explain` gives of a model and a text to an HTML file.
 
     Examples
     --------

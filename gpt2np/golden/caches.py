@@ -179,9 +179,8 @@ def decode(  # [B, T], [B, N] -> [B, N, V], [2, L, B, H, T + N - 1, K]
 
         cache.truncate(0)
         refill(cache, seen)
-        with np.errstate(all="ignore"):
-            new = taken[:, n : n + 1]
-            steps.append(forward(params, new, cache, last_only=True, probe=probe))
+        new = taken[:, n : n + 1]
+        steps.append(forward(params, new, cache, last_only=True, probe=probe))
         N = cache.length
         written = np.stack([cache.keys[..., N - 1 : N, :], cache.values[..., N - 1 : N, :]])
         held = np.concatenate([held, written], 4)

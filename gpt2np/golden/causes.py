@@ -164,12 +164,11 @@ def likeliest(groups: Iterable[Candidates], distance: Measure, limit: float) -> 
 
 def _distance(distance: Measure, activations: dict[str, Callable[[], Array]]) -> float:
     farthest = 0.0
-    with np.errstate(all="ignore"):
-        for point, compute in activations.items():
-            try:
-                farthest = max(farthest, distance(point, compute()))
-            except (KeyError, np.linalg.LinAlgError):  # it lacks what was not recorded
-                return np.inf
+    for point, compute in activations.items():
+        try:
+            farthest = max(farthest, distance(point, compute()))
+        except (KeyError, np.linalg.LinAlgError):  # it lacks what was not recorded
+            return np.inf
     return farthest
 
 
@@ -202,7 +201,7 @@ def _in_the_embedding(site: Site) -> Candidates:
 def _fitted(site: Site, near: Callable[[Array], bool]) -> Candidates:
     """Constants, whose values come from my activation."""
     for fit in FITS.get(kind_and_block(site.point)[0], ()):
-        with np.errstate(all="ignore"), contextlib.suppress(KeyError, np.linalg.LinAlgError):
+        with contextlib.suppress(KeyError, np.linalg.LinAlgError):
             for cause, made in fit(site, near):
                 if near(made):
                     yield cause, {site.point: partial(np.asarray, made)}

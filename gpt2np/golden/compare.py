@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gpt2np.checkpoints.base import quote
 from gpt2np.errors import CheckpointError, InputError
 from gpt2np.golden.faults import FORMULAS
@@ -111,6 +113,7 @@ def _plain(distance: Distance) -> dict[str, Any]:
     }
 
 
+@np.errstate(all="ignore")  # what is wrong may be infinite; and Accelerate raises any flag
 def check(
     mine: str | os.PathLike[str] | Golden,
     theirs: str | os.PathLike[str] | Golden,

@@ -397,5 +397,4 @@ def shifted(s: Site, by: int) -> Array:
 def factor(mine: Array, clean: Array) -> float:
     """What brings the reference nearest to mine, where mine is a number."""
     seen = np.isfinite(mine) & np.isfinite(clean)
-    with np.errstate(all="ignore"):
-        return float((clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum())
+    return float((clean[seen] * mine[seen]).sum() / (clean[seen] ** 2).sum())

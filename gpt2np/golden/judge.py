@@ -149,8 +149,7 @@ class Judge:
         site = self.site(point)
         if site is None:
             return None, False
-        with np.errstate(all="ignore"):
-            distance = step_distance(point, mine, site.clean, scale(site, site.clean))
+        distance = step_distance(point, mine, site.clean, scale(site, site.clean))
         if distance is None:
             return None, False
         right = False

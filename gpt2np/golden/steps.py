@@ -71,8 +71,7 @@ PRODUCTS = (*LINEAR, "logits")  # sums of very many terms, where their order sho
 
 def sound(s: Site) -> AnyArray:
     """What the step makes of its inputs. A KeyError tells which was not recorded."""
-    with np.errstate(all="ignore"):
-        return SOUND[kind_and_block(s.point)[0]](s)
+    return SOUND[kind_and_block(s.point)[0]](s)
 
 
 def scale(s: Site, expected: AnyArray) -> AnyArray:
@@ -156,11 +155,10 @@ def step_distance(
         a, b = (np.where(x < HIDDEN, -np.inf, x) for x in (a, b))
     size = np.broadcast_to(size, expected.shape)
     size = size if size.shape == b.shape else (aligned(point, b, size) or (b, b))[1]
-    with np.errstate(all="ignore"):
-        d = np.abs(np.subtract(a, b, dtype=np.float64))
-        d[np.isnan(d)] = np.inf
-        d[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
-        relative = d / size
+    d = np.abs(np.subtract(a, b, dtype=np.float64))
+    d[np.isnan(d)] = np.inf
+    d[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
+    relative = d / size
     relative[np.isnan(relative)] = np.inf
     relative[d == 0] = 0
     where = np.unravel_index(int(relative.argmax()), d.shape)

@@ -6,6 +6,7 @@ all of the texts: the one named is the one whose ids are the port's.
 
 from __future__ import annotations
 
+import codecs
 import os
 import random
 import sys
@@ -178,7 +179,8 @@ def read_cases(path: str | os.PathLike[str]) -> list[Case]:
     if not path.is_file() or path.stat().st_size > MAX_FILE:
         raise CheckpointError(f"{path} is no file of cases: missing, no plain file, or too large")
     cases = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    for number, line in enumerate(data.splitlines(), 1):
         fields = line.decode("latin-1").split("\t")
         words = fields[-1].split()
         words = [] if words == ["-"] else words
@@ -189,7 +191,8 @@ def read_cases(path: str | os.PathLike[str]) -> list[Case]:
             cases.append(Case(data, tuple(map(int, words))))
         except ValueError:
             raise CheckpointError(
-                f"{path}, line {number}: expected ids with spaces between, behind a tab or alone"
+                f"{path}, line {number}: expected ids with spaces between, behind a tab or alone, "
+                "in UTF-8"
             ) from None
     return cases
 

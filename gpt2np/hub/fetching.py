@@ -22,7 +22,7 @@ from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, TypeVar
 
 from gpt2np.errors import DownloadError
-from gpt2np.files import lock_holder, rename, try_lock
+from gpt2np.files import lock_holder, rename, tell_of_no_locks, try_lock
 from gpt2np.streams import say
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def locked(path: Path) -> Iterator[None]:
     with open(path, "ab") as file:
         held = try_lock(file.fileno())
         if held is None:
-            _say(f"{path.parent} is on a file system without locks: fetch a model only once there")
+            tell_of_no_locks(path.parent, "fetch a model only once there")
         elif not held:
             _say(f"waiting for another process that holds {path}: {lock_holder(file.fileno())}")
             while try_lock(file.fileno()) is False:
@@ -465,7 +465,7 @@ def _etag_note(part: Path) -> Path:
 
 def _note_etag(part: Path, etag: str) -> None:
     if _STRONG.fullmatch(etag):
-        _etag_note(part).write_text(etag, encoding="ascii")
+        _etag_note(part).write_bytes(etag.encode("ascii"))
     else:
         _etag_note(part).unlink(missing_ok=True)
 
