@@ -23,7 +23,14 @@ from typing import Any, NoReturn
 from gpt2np.assets_path import why_incomplete
 from gpt2np.errors import ContextError, GPT2Error, InputError, escaped, shown
 from gpt2np.files import WINDOWS
-from gpt2np.options import check_options, did_you_mean, in_options, in_words
+from gpt2np.options import (
+    check_options,
+    debug_option,
+    did_you_mean,
+    in_options,
+    in_words,
+    with_examples,
+)
 from gpt2np.streams import say, standard_streams
 from gpt2np.version import __version__
 
@@ -215,14 +222,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(argv: list[str]) -> None:
-    debug = argparse.ArgumentParser(add_help=False)
-    debug.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show where an error comes from",
-    )
-    common: dict[str, Any] = {"parents": [debug], "allow_abbrev": False}
+    common: dict[str, Any] = {"parents": [debug_option()], "allow_abbrev": False}
     parser = _Parser(
         "gpt2np",
         description="GPT-2 in pure NumPy.",
@@ -257,8 +257,7 @@ def _run(argv: list[str]) -> None:
         except OSError as error:  # by NumPy in a zip file
             raise ImportError(str(error)) from error
     command.add_arguments(parsers[name])
-    more, examples = parsers[name].epilog, "\n  ".join(["examples:", *EXAMPLES[name]])
-    parsers[name].epilog = f"{more}\n\n{examples}" if more else examples
+    parsers[name].epilog = with_examples(parsers[name].epilog, EXAMPLES[name])
     check_options(parsers[name], argv)
     args = parser.parse_args(argv)
     if WINDOWS and "files" in args:
