@@ -20,6 +20,7 @@ from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
+from gpt2np.assets_path import why_incomplete
 from gpt2np.errors import ContextError, GPT2Error, InputError, escaped, shown
 from gpt2np.files import WINDOWS
 from gpt2np.options import check_options, did_you_mean, in_options, in_words
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 141
-    except (GPT2Error, OSError, MemoryError) as error:
+    except (GPT2Error, OSError, MemoryError, ImportError) as error:
         if WINDOWS and isinstance(error, OSError) and _is_closed_pipe(error):
             return 141
         if "--debug" in argv:
@@ -118,6 +119,8 @@ def complain(error: BaseException | str) -> None:
     text = str(error)
     if isinstance(error, MemoryError):
         text = f"not enough memory: {error}" if text else "not enough memory"
+    elif isinstance(error, ImportError):
+        text = f"{error}: {why_incomplete()}"
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -249,7 +252,10 @@ def _run(argv: list[str]) -> None:
         hint = did_you_mean(name, COMMANDS) or f": choose from {', '.join(COMMANDS)}"
         parser.error(f"there is no command {shown(name)}{hint}")
     with _signals_wait():
-        command = import_module(f"gpt2np.commands.{name}")
+        try:
+            command = import_module(f"gpt2np.commands.{name}")
+        except OSError as error:  # by NumPy in a zip file
+            raise ImportError(str(error)) from error
     command.add_arguments(parsers[name])
     more, examples = parsers[name].epilog, "\n  ".join(["examples:", *EXAMPLES[name]])
     parsers[name].epilog = f"{more}\n\n{examples}" if more else examples
