@@ -5,9 +5,8 @@ import gzip
 import io
 import json
 import os
-import subprocess
-import sys
 import pickle
+import subprocess
 import sys
 import tarfile
 import zipfile

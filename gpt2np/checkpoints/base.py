@@ -83,9 +83,7 @@ def map_file(path: Path) -> Bytes:
     try:
         return np.asarray(np.memmap(path, np.uint8, mode="r"))
     except (OSError, ImportError):  # on some network drives, and in browsers, nothing is mapped
-        data = np.fromfile(path, np.uint8)  # which fails too if something else was wrong
-    data.flags.writeable = False
-    return data
+        return np.frombuffer(path.read_bytes(), np.uint8)
 
 
 def check_shape(shape: Sequence[object], where: str) -> tuple[int, ...]:
