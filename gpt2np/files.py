@@ -113,7 +113,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     descriptor, fresh = _create_beside(path, 0o666 if old is None else stat.S_IMODE(old))
     try:
         try:
-            with open(os.dup(descriptor), "wb") as file:  # which the caller may close
+            with open(descriptor, "wb", closefd=False) as file:  # which the caller may close
                 yield file
             if old is not None:
                 shutil.copymode(path, fresh)
