@@ -15,6 +15,8 @@ from gpt2np.errors import InputError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ANY = "generate and score take texts of any lengths"
+
 # What others call it: what it is called here, if it is, and what else there is to say.
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "max_length":               ("max_new_tokens", "it does not count the prompt"),
@@ -59,10 +61,10 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "labels":                   ("", "-gpt2np.score(model, ids, bos=False).mean is the loss"),
     "context":                  ("prefix", ""),
     "batch_size":               ("", "give all texts in one list; it is read in batches"),
-    "pad_token_id":             ("", "leave it out: prompts may have any lengths"),
-    "attention_mask":           ("", "leave it out: prompts may have any lengths"),
+    "pad_token_id":             ("", f"leave it out: {_ANY}"),
+    "attention_mask":           ("", f"leave it out: {_ANY}"),
     "bos_token_id":             ("", "leave it out: see Model.bos"),
-    "use_cache":                ("", "leave it out: there always is a cache"),
+    "use_cache":                ("", "leave it out: generate has a cache, forward takes one"),
     "streamer":                 ("", "use gpt2np.stream"),
     "tokenizer":                ("", "leave it out: the model has its own"),
     "min_new_tokens":           ("", "leave it out: stop_at_eot=False goes on"),
@@ -93,7 +95,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 _READY = "leave it out: a model is ready as it is, and everything runs on the processor"
-_ALL = "the arrays by name: model.params is a mapping"
+_WIDE = 'leave it out: weights are float32, or float64 by gpt2np.load(source, dtype="float64")'
 
 # By class, and for the package itself: what others have there, and what to write here. "()" is the
 # call of the thing itself.
@@ -122,13 +124,15 @@ INSTEAD: dict[str, dict[str, str]] = {
         "encode to_tokens":                 "model.tokenizer.encode(text)",
         "decode to_string":                 "model.tokenizer.decode(ids)",
         "eval train to cuda cpu device":    _READY,
-        "half float double dtype":          'gpt2np.load(source, dtype="float64"), or "float32"',
-        "parameters named_parameters":      _ALL,
-        "state_dict":                       _ALL,
+        "half float double bfloat16":       _WIDE,
+        "dtype":                            "model.params.dtype",
+        "parameters named_parameters":      "model.params.items()",
+        "state_dict":                       "dict(model.params)",
         "num_parameters":                   "model.params.n_params",
-        "transformer h blocks wte wpe":     "model.params.blocks[0], model.params.wte and so on",
-        "lm_head get_input_embeddings":     "model.params.lm_head, model.params.wte",
-        "generation_config eos_token_id":   "model.eos",
+        "transformer h blocks":             "model.params.blocks",
+        "wte wpe ln_f lm_head":             "model.params.{name}",
+        "get_input_embeddings":             "model.params.wte",
+        "eos_token_id":                     "model.eos",
         "bos_token_id":                     "model.bos",
     },
     "Config": {
@@ -136,7 +140,8 @@ INSTEAD: dict[str, dict[str, str]] = {
         "hidden_size":                          "config.n_embd",
         "num_hidden_layers":                    "config.n_layer",
         "num_attention_heads":                  "config.n_head",
-        "eos_token_id bos_token_id":            "model.eos, model.bos",
+        "eos_token_id":                         "model.eos",
+        "bos_token_id":                         "model.bos",
     },
     "Params": {
         "h transformer":                        "params.blocks",
@@ -145,10 +150,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     "Tokenizer": {
         "() encode_plus batch_encode_plus":     "tokenizer.encode(text), of one text",
         "batch_decode":                         "tokenizer.decode(ids), of one row of ids",
-        "tokenize convert_ids_to_tokens":       "[tokenizer.decode([id]) for id in ids]",
-        "convert_tokens_to_ids get_vocab":      "tokenizer.encode(text)",
-        "eos_token_id bos_token_id eos_token":  "tokenizer.eot",
-        "pad_token_id pad_token":               "leave it out: prompts may have any lengths",
+        "tokenize convert_ids_to_tokens":       "tokenizer.decode(id), for each id",
+        "convert_tokens_to_ids":                "tokenizer.encode(text)",
+        "eos_token_id bos_token_id eos_token eot_token":   "tokenizer.eot",
+        "pad_token_id pad_token":               f"leave it out: {_ANY}",
         "vocab_size":                           "tokenizer.n_vocab",
         "model_max_length":                     "model.config.n_ctx",
         "save_pretrained":                      "tokenizer.save(folder)",

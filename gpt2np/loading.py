@@ -201,7 +201,8 @@ def load(
         Nothing or ``"tiny-shakespeare"``: the embedded model. A name: ``"gpt2"``,
         ``"gpt2-medium"``, ``"gpt2-large"``, ``"gpt2-xl"``, ``"distilgpt2"``, a size from
         ``"124M"`` to ``"1558M"``, or any ``"owner/name"`` of the Hugging Face hub. Or a
-        folder, or a file with weights; or the folder of a LoRA adapter, to merge into its base.
+        folder, or a file with weights. A LoRA adapter, by its folder or name, is merged into its
+        base.
     dtype : {"float32", "float64"}
         float64 computes the whole forward pass in double precision.
     tokenizer : Tokenizer, str or path, optional

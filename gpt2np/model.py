@@ -210,7 +210,7 @@ def position_ids(params: Params, ids: Ids, cache: KVCache | None) -> Ids:
     B, T = ids.shape
     if cache is not None:
         if not isinstance(cache, KVCache):
-            raise InputError(f"cache must be a KVCache or None, not {shown(cache)}: name probe=")
+            raise InputError(f"cache is a KVCache, not {shown(cache)}; a probe is given as probe=")
         cache.check(params, B, T)
         return cache.lengths[:, None] + np.arange(T)
     if params.config.n_ctx < T:

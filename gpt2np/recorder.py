@@ -17,6 +17,8 @@ from gpt2np.trace import POINTS
 # hook_normalized is before or after LayerNorm's gain and bias, by version and settings, and its
 # hook_resid_pre of block i is our h.{i-1}: both are left out.
 OTHERS = {
+    "hidden_states":                    "h.*",
+    "attentions":                       "h.*.attn.pattern",
     "h.{i}.attn":                       "h.{i}.attn.c_proj",
     "h.{i}.mlp":                        "h.{i}.mlp.c_proj",
     "h.{i}.attn.attn_dropout":          "h.{i}.attn.pattern",

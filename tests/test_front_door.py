@@ -136,7 +136,7 @@ def test_answers_to_wrong_attributes_name_what_there_is():
         assert type(thing).__name__ in (of, "module")
         for names, answer in answers.items():
             assert not [name for name in names.split() if hasattr(thing, name)]
-            for path in path_of.findall(answer.format(name="score")):
+            for path in path_of.findall(answer.format(name=names.split()[0])):
                 first, _, rest = path.partition(".")
                 operator.attrgetter(rest)(things[first])
 
@@ -183,7 +183,7 @@ def test_what_is_not_there_is_answered(call, error, answer):
         (lambda: gpt2np.forward(tiny, [1]), "give model.params"),
         (lambda: gpt2np.forward(tiny.params, "text"), r"model.tokenizer.encode\(text\)"),
         (lambda: KVCache(tiny), "give model.params"),
-        (lambda: gpt2np.forward(tiny.params, [1], gpt2np.Trace()), "name probe="),
+        (lambda: gpt2np.forward(tiny.params, [1], gpt2np.Trace()), "a probe is given as probe="),
         (lambda: gpt2np.explain("attn.scores"), "the model comes first"),
         (lambda: gpt2np.save("folder", tiny), "the model comes first"),
         (lambda: gpt2np.golden.record("gpt2", "a"), "the model comes first"),

@@ -18,11 +18,15 @@ from email.utils import formatdate
 from pathlib import Path
 
 import faulty_server as fs
+import numpy as np
 import pytest
+from models import random_params
 from shared import SHARED, needs_posix, needs_shared
 
-from gpt2np import files, hub
+import gpt2np
+from gpt2np import Config, files, hub
 from gpt2np.assets_path import assets
+from gpt2np.checkpoints import safetensors
 from gpt2np.errors import CheckpointError, DownloadError, InputError
 from gpt2np.files import WINDOWS
 from gpt2np.hub import caches, fetching, remote
@@ -500,6 +504,35 @@ def test_the_first_kind_of_weights_is_taken(servers, there, fetched):
     files["config.json"] = b"{}"
     fs.publish(*servers, "some/other", COMMIT, files)
     assert sorted(contents(hub.resolve("some/other"))) == sorted(["config.json", *fetched])
+
+
+def test_an_adapter_and_its_base(servers, tmp_path):
+    base = gpt2np.Model(random_params(Config(vocab_size=50257, n_ctx=8, n_embd=8, n_head=2)))
+    folder = gpt2np.save(base, tmp_path / "base")
+    fs.publish(*servers, "some/base", OTHER, contents(folder))
+    A, B = np.ones((2, 8), "f4"), np.ones((24, 2), "f4")
+    name = "base_model.model.transformer.h.0.attn.c_attn.lora_{}.weight"
+    safetensors.save(tmp_path / "adapter", {name.format("A"): A, name.format("B"): B})
+    settings = {"peft_type": "LORA", "base_model_name_or_path": "some/base", "r": 2,
+                "lora_alpha": 1, "fan_in_fan_out": True, "target_modules": ["c_attn"]}  # fmt: skip
+    files = {
+        "adapter_config.json": json.dumps(settings).encode(),
+        "adapter_model.safetensors": (tmp_path / "adapter").read_bytes(),
+    }
+    fs.publish(*servers, "some/adapter", COMMIT, files)
+    model = gpt2np.load("some/adapter")
+    changed = "h.0.attn.c_attn.weight"
+    np.testing.assert_allclose(model.params[changed], base.params[changed] + 1, rtol=1e-6)
+    assert all((model.params[n] == base.params[n]).all() for n in base.params if n != changed)
+    before = len(servers[0].seen)
+    assert contents(hub.resolve("some/adapter")) == files
+    assert len(servers[0].seen) == before  # both are in the cache now
+
+    fs.publish(*servers, "some/dora", COMMIT, {**files, "adapter_config.json": json.dumps(
+        {**settings, "use_dora": True}).encode()})  # fmt: skip
+    with pytest.raises(CheckpointError, match="is an adapter with use_dora"):
+        gpt2np.load("some/dora")
+    assert servers[1].requests_of("adapter_model.safetensors")[1:] == []
 
 
 def test_a_repository_without_weights(servers):

@@ -68,6 +68,7 @@ def test_patterns(params):
         ("hook_embed", "here it is called 'wte'"),
         ("transformer.h.2.mlp", "here it is called 'h.2.mlp.c_proj'"),
         ("transformer.h.2.attn.c_attn", "here it is called 'h.2.attn.c_attn'"),
+        ("hidden_states", "here it is called 'h.*'"),
         ("transformer.ln_f", "here it is called 'ln_f'"),
         ("transformer.h.2.atn.q", "near it are h.2.attn.q"),
         (["h.1", 1], "a pattern is a text like 'h.*.attn.pattern', not 1"),

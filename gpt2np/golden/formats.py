@@ -33,7 +33,8 @@ OUT (a folder)     one .npy file for each array, and meta.json
 OUT-weights        with --weights: huggingface/ (model.safetensors), openai/ (model.npz,
                    hparams.json), llm.c/model.bin (float32, version 3, matrices as [out, in], the
                    vocabulary padded to a multiple of 128)
-golden tokens      cases.txt (text, pieces, ids), tokens.txt, merges.txt, unicode.h
+golden tokens      cases.txt (text, pieces, ids; in hex), tokens.txt, merges.txt (two ids, theirs),
+                   unicode.h; to check: a .txt with your ids of each case on a line
 golden sampling    logits, ids, a column for each setting, kept, probabilities, uniforms, drawn
 
 Tolerances: where a step's inputs are in the file, it is computed from them in float64, and may be

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gpt2np import adapters
 from gpt2np.config import BY_NAME
 from gpt2np.errors import CheckpointError, DownloadError
 from gpt2np.files import read_text
@@ -100,7 +101,7 @@ def is_commit(revision: str) -> bool:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds a config and all weights of one kind."""
+    """Return whether a folder holds a config and all weights of one kind, or an adapter."""
 
     def there(*names: str) -> bool:
         return all(os.path.isfile(folder / name) for name in names)
@@ -111,6 +112,8 @@ def is_whole(folder: Path) -> bool:
         except CheckpointError:
             return False
 
+    if there(adapters.SETTINGS):
+        return any(there(name) for name in adapters.WEIGHTS)
     return there(*OPENAI) or (
         there("config.json")
         and any(there(single) or all_shards(f"{single}.index.json") for single in WEIGHTS)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from gpt2np import tokenizer_files
+from gpt2np import adapters, tokenizer_files
 from gpt2np.config import MODELS, Config
 from gpt2np.errors import CheckpointError, DownloadError
 from gpt2np.files import rename, write_text
@@ -56,9 +56,7 @@ def from_hub(repo: str, revision: str, progress: bool) -> Path:
         commit = (
             revision
             if is_commit(revision)
-            else fetching.commit_of(
-                f"{endpoint}/{repo}/resolve/{quote(revision, safe='')}/config.json", token
-            )
+            else _commit_of(f"{endpoint}/{repo}/resolve/{quote(revision, safe='')}", token)
         )
 
         def fetch(name: str, folder: Path) -> None:
@@ -82,8 +80,18 @@ def from_hub(repo: str, revision: str, progress: bool) -> Path:
     return folder
 
 
+def _commit_of(revision: str, token: str | None) -> str:
+    """The commit that a revision is just now; every model has one of two files."""
+    try:
+        return fetching.commit_of(f"{revision}/config.json", token)
+    except fetching.NotFoundError:
+        with suppress(fetching.NotFoundError):
+            return fetching.commit_of(f"{revision}/{adapters.SETTINGS}", token)
+        raise
+
+
 def _fetch_model(fetch: Callable[[str, Path], None], folder: Path, progress: bool) -> None:
-    """Fetch the files of a model, with the first kind of weights there is.
+    """Fetch the files of a model, with the first kind of weights there is, or of an adapter.
 
     The small ones come first: what cannot be used is said before gigabytes are fetched.
     """
@@ -95,22 +103,27 @@ def _fetch_model(fetch: Callable[[str, Path], None], folder: Path, progress: boo
             return False
         return True
 
-    fetch("config.json", folder)
-    _judge_config(folder / "config.json")
+    adapter = fetch_if_there(adapters.SETTINGS)
+    if adapter:
+        adapters.base_of(folder)  # refuses what gpt2np does not compute
+    else:
+        fetch("config.json", folder)
+        _judge_config(folder / "config.json")
+    weights = adapters.WEIGHTS if adapter else WEIGHTS
     vocabulary, merges, whole = [fetch_if_there(name) for name in _TOKENIZER]
     others = () if whole or (vocabulary and merges) else _OTHER_TOKENIZERS
     for name in (*_BESIDE, *others):
         fetch_if_there(name)
-    if progress and (reason := tokenizer_files.why_unusable(folder)):
+    if progress and not adapter and (reason := tokenizer_files.why_unusable(folder)):
         say(f"gpt2np: {reason}: the model will take token ids alone")
-    for name in WEIGHTS:
+    for name in weights:
         if fetch_if_there(name):
             return
         if fetch_if_there(f"{name}.index.json"):
             for shard in shards(folder / f"{name}.index.json"):
                 fetch(shard, folder)
             return
-    raise DownloadError(f"there is neither {' nor '.join(WEIGHTS)}, whole or in shards")
+    raise DownloadError(f"there is neither {' nor '.join(weights)}, whole or in shards")
 
 
 def _judge_config(file: Path) -> None:
