@@ -1,17 +1,19 @@
 """``gpt2np`` and ``python -m gpt2np``: the command line, from its first import on."""
 
 import sys
+from typing import NoReturn
 
 
-def main() -> int:
-    """Run `gpt2np.cli.main`; Ctrl-C ends the imports as quietly as the command itself."""
+def main() -> NoReturn:
+    """End the process as `gpt2np.cli.main` says; Ctrl-C ends its imports as quietly as itself."""
     try:
         from gpt2np import cli
 
-        return cli.main()
+        code = cli.main()
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

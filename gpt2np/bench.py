@@ -34,6 +34,8 @@ BATCHES = (4, 16, 64)
 
 # Settings that bind NumPy's BLAS to other kernels and blocks than it would choose by itself.
 BLAS_SETTINGS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+# How many threads it may use; Accelerate's is the last.
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -73,15 +75,7 @@ def measure(
     >>> speed.fraction == speed.limit_seconds / speed.seconds
     True
     """
-    cache = KVCache(params, batch, cached + new)
-    cache.keys[...], cache.values[...] = 0, 0  # what they hold makes no difference to the speed
-    cache.advance(np.zeros((batch, cached), np.intp))
-    ids = np.zeros((batch, new), np.intp)
-
-    def work() -> None:
-        forward(params, ids, cache, last_only=True)
-        cache.truncate(cached)
-
+    work = one_pass(params, batch, new, cached)
     limit = products(params, batch * new, head_rows=batch)
     taken, least = in_turn([work, limit], seconds)
     layers, head = sum(m.size for m in matrices(params)), params.lm_head.size
@@ -97,6 +91,20 @@ def measure(
         limit_gigaflops=2 * batch * (new * layers + head) / least / 1e9,
         fraction=least / taken,
     )
+
+
+def one_pass(params: Params, batch: int, new: int, cached: int) -> Callable[[], None]:
+    """Make the function that passes over `new` positions behind `cached` ones."""
+    cache = KVCache(params, batch, cached + new)
+    cache.keys[...], cache.values[...] = 0, 0  # what they hold makes no difference to the speed
+    cache.advance(np.zeros((batch, cached), np.intp))
+    ids = np.zeros((batch, new), np.intp)
+
+    def run() -> None:
+        forward(params, ids, cache, last_only=True)
+        cache.truncate(cached)
+
+    return run
 
 
 def matrices(params: Params) -> list[Array]:
@@ -199,6 +207,8 @@ def start(model: Model) -> tuple[float, int | None]:
     in bytes after up to 32 tokens; None where the system does not tell."""
     if model.source is None:
         raise InputError("a process cannot be started for a model that is not in a file")
+    if getattr(sys, "frozen", False):  # then it is this program that sys.executable starts
+        raise InputError("bench starts Python, which a packed program cannot: run it from Python")
     new = str(min(32, model.config.n_ctx - 1))
     began = perf_counter()
     with subprocess.Popen(
@@ -213,6 +223,39 @@ def start(model: Model) -> tuple[float, int | None]:
     if process.returncode:
         raise InputError(f"a process that generates with {model.source} failed: see above")
     return taken, int(peak) if peak else None
+
+
+# Run by a process of its own: prints how many tokens a second it decodes, each delay counted.
+_DECODE = """
+import sys, gpt2np
+from time import perf_counter
+from gpt2np.bench import one_pass
+source, dtype, seconds, cached = sys.argv[1:]
+run, n = one_pass(gpt2np.load(source, dtype=dtype).params, 1, 1, int(cached)), 0
+run()
+began = perf_counter()
+while perf_counter() - began < float(seconds) or not n:
+    run()
+    n += 1
+print(n / (perf_counter() - began))
+"""
+
+
+def by_threads(model: Model, seconds: float) -> list[dict[str, Any]]:
+    """Decode with the threads that BLAS has here, and with one: tokens a second on average.
+
+    Not at best: threads that wait for each other lose most where other processes are at work.
+    """
+    cached = str(min(64, model.config.n_ctx // 2))
+    arguments = [str(model.source), str(model.params.dtype), str(seconds), cached]
+    found = []
+    for n in dict.fromkeys((n_threads(), 1)):
+        settings = dict.fromkeys((*THREADS, "MKL_NUM_THREADS"), str(n))
+        printed = subprocess.check_output(
+            [sys.executable, "-c", _DECODE, *arguments], env=os.environ | settings, text=True
+        )
+        found.append({"threads": n, "tokens_per_second": float(printed)})
+    return found
 
 
 def peak_memory() -> int | None:
@@ -238,8 +281,8 @@ def machine() -> dict[str, Any]:
 
 
 def n_threads() -> int:
-    """The threads that BLAS uses, as its variables say (Accelerate's is the last), or all cores."""
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+    """The threads that BLAS uses, as its variables say, or all cores."""
+    for name in THREADS:
         if os.environ.get(name, "").isdigit():
             return max(1, int(os.environ[name]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -295,6 +338,7 @@ def bench(model: Model, *, seconds: float = SECONDS, progress: bool = False) -> 
         "decode": [speed for speed in speeds if speed["new"] == 1],
         "prefill": [speed for speed in speeds if speed["new"] > 1],
         "few_rows": few_rows(model.params, seconds),
+        "by_threads": by_threads(model, seconds),
         "cold_start_seconds": first,
         "peak_memory_bytes": peak,
     }

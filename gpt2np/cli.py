@@ -20,9 +20,17 @@ from glob import glob
 from importlib import import_module
 from typing import Any, NoReturn
 
+from gpt2np.assets_path import why_incomplete
 from gpt2np.errors import ContextError, GPT2Error, InputError, escaped, shown
 from gpt2np.files import WINDOWS
-from gpt2np.options import check_options, did_you_mean, in_options, in_words
+from gpt2np.options import (
+    check_options,
+    debug_option,
+    did_you_mean,
+    in_options,
+    in_words,
+    with_examples,
+)
 from gpt2np.streams import say, standard_streams
 from gpt2np.version import __version__
 
@@ -100,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 141
-    except (GPT2Error, OSError, MemoryError) as error:
+    except (GPT2Error, OSError, MemoryError, ImportError) as error:
         if WINDOWS and isinstance(error, OSError) and _is_closed_pipe(error):
             return 141
         if "--debug" in argv:
@@ -118,6 +126,8 @@ def complain(error: BaseException | str) -> None:
     text = str(error)
     if isinstance(error, MemoryError):
         text = f"not enough memory: {error}" if text else "not enough memory"
+    elif isinstance(error, ImportError):
+        text = f"{error}: {why_incomplete()}"
     elif isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, OSError) and error.errno == errno.EBADF:
@@ -212,14 +222,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(argv: list[str]) -> None:
-    debug = argparse.ArgumentParser(add_help=False)
-    debug.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show where an error comes from",
-    )
-    common: dict[str, Any] = {"parents": [debug], "allow_abbrev": False}
+    common: dict[str, Any] = {"parents": [debug_option()], "allow_abbrev": False}
     parser = _Parser(
         "gpt2np",
         description="GPT-2 in pure NumPy.",
@@ -249,10 +252,12 @@ def _run(argv: list[str]) -> None:
         hint = did_you_mean(name, COMMANDS) or f": choose from {', '.join(COMMANDS)}"
         parser.error(f"there is no command {shown(name)}{hint}")
     with _signals_wait():
-        command = import_module(f"gpt2np.commands.{name}")
+        try:
+            command = import_module(f"gpt2np.commands.{name}")
+        except OSError as error:  # by NumPy in a zip file
+            raise ImportError(str(error)) from error
     command.add_arguments(parsers[name])
-    more, examples = parsers[name].epilog, "\n  ".join(["examples:", *EXAMPLES[name]])
-    parsers[name].epilog = f"{more}\n\n{examples}" if more else examples
+    parsers[name].epilog = with_examples(parsers[name].epilog, EXAMPLES[name])
     check_options(parsers[name], argv)
     args = parser.parse_args(argv)
     if WINDOWS and "files" in args:

@@ -26,6 +26,23 @@ _INSTEAD = {
 }
 
 
+def debug_option() -> argparse.ArgumentParser:
+    """What every parser has for a parent."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show where an error comes from",
+    )
+    return parser
+
+
+def with_examples(text: str | None, examples: Iterable[str]) -> str:
+    """What stands below the options in a help text."""
+    return "\n".join([*([text, ""] if text else []), "examples:", *(f"  {e}" for e in examples)])
+
+
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     """Give the nearest of some names, as a question.
 

@@ -22,7 +22,7 @@ from gpt2np import ragged
 from gpt2np.cache import KVCache
 from gpt2np.errors import InputError
 from gpt2np.loading import Model
-from gpt2np.model import hidden, unembed
+from gpt2np.model import LAST, hidden, unembed
 from gpt2np.params import Array, Ids
 from gpt2np.sampling import quietly
 from gpt2np.words import BOUNDARIES, token_classes
@@ -137,21 +137,23 @@ def predict_choices(
     What they have in common is read once, and its keys and values serve them all.
     """
     n = min(1 + min(first), common(sequences))
-    longest = max(map(len, sequences))
+    lengths = [*map(len, sequences)]
+    longest = max(lengths)
     prefix = KVCache(model.params, 1, longest)
-    last = hidden(model.params, sequences[0][None, :n], prefix)[:, -1:]  # [1, 1, D]
-    found = [nothing(len(ids), top) for ids in sequences]
-    for rows in ragged.groups([longest] * len(sequences), POSITIONS):
+    last = hidden(model.params, sequences[0][None, :n], prefix, wanted=LAST)  # [1, 1, D]
+    positions = np.arange(longest)
+    kept = (np.c_[first] <= positions) & (positions < np.c_[lengths])  # [N, longest]
+    next_ids = np.roll(ragged.rectangle(sequences), -1, axis=1)  # the last is none, and not used
+    found = nothing(kept.size, top).reshape(kept.shape)
+    for rows in map(np.array, ragged.groups([longest] * len(sequences), POSITIONS)):
         rests = [sequences[b][n:] for b in rows]
         x = np.repeat(last, len(rows), axis=0)
         if any(map(len, rests)):
             cache = prefix.select([0] * len(rows))
             x = np.concatenate([x, hidden(model.params, ragged.rectangle(rests), cache)], axis=1)
-        for row, b in zip(x, rows, strict=True):  # row 0 is position n - 1
-            kept = row[first[b] - n + 1 : len(sequences[b]) - n + 1]
-            targets = np.append(sequences[b][first[b] + 1 :], 0)
-            found[b][first[b] :] = _described(model, kept, targets, top)
-    return found
+        b, t = np.nonzero(kept[rows])  # all described together: the head's matrix is read once
+        found[rows[b], t] = _described(model, x[b, t - (n - 1)], next_ids[rows[b], t], top)
+    return [row[:length] for row, length in zip(found, lengths, strict=True)]
 
 
 def common(sequences: Sequence[Ids]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -51,6 +53,7 @@ def test_json_is_what_the_function_gives(folder, found, capsys, monkeypatch):
     assert err == ""  # no bar where standard error is no terminal
     assert printed.keys() == found.keys()
     assert printed["machine"] == found["machine"]
+    assert [each["threads"] for each in printed["by_threads"]][-1] == 1
     assert (printed["cold_start_seconds"], printed["peak_memory_bytes"]) == (0.5, 123)
     assert [line.keys() for line in printed["decode"]] == [line.keys() for line in found["decode"]]
 
@@ -110,6 +113,7 @@ def test_the_table_shows_each_figure(folder, capsys, monkeypatch):
         "mlp.c_proj, 16 rows",
         "GB/s",
         "GFLOP/s",
+        "threads      tokens/s",
         "cold start   0.50 s",
         "peak memory  unknown",
     ):
@@ -200,6 +204,33 @@ def test_what_a_system_does_not_tell_is_unknown(monkeypatch):
     assert bench.peak_memory() is None
 
 
+def test_decoding_is_timed_on_all_threads_and_on_one(folder, monkeypatch):
+    seen = []
+    run = subprocess.check_output
+    monkeypatch.setattr(
+        subprocess, "check_output", lambda *a, **k: seen.append(k["env"]) or run(*a, **k)
+    )
+    for name in bench.THREADS:
+        monkeypatch.setenv(name, "2")
+    found = bench.by_threads(gpt2np.load(folder), 0.01)
+    assert [each["threads"] for each in found] == [2, 1]
+    assert all(each["tokens_per_second"] > 0 for each in found)
+    assert [{env[name] for name in bench.THREADS} for env in seen] == [{"2"}, {"1"}]
+    monkeypatch.setattr(bench, "n_threads", lambda: 1)
+    assert [each["threads"] for each in bench.by_threads(gpt2np.load(folder), 0.01)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("all_threads", "advice"), [(50, ": set OPENBLAS_NUM_THREADS=1"), (95, "")]
+)
+def test_one_thread_is_advised_where_it_is_faster(all_threads, advice):
+    rates = [
+        {"threads": 2, "tokens_per_second": all_threads},
+        {"threads": 1, "tokens_per_second": 100},
+    ]
+    assert command._threads(rates).endswith(f": {all_threads} on 2, 100 on 1{advice}")
+
+
 def test_threads_are_those_that_blas_is_told(monkeypatch):
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -222,6 +253,12 @@ def test_a_process_that_fails_is_told(folder, monkeypatch, capfd):
     with pytest.raises(InputError, match="failed"):
         bench.start(model)
     assert "no luck" in capfd.readouterr().err
+
+
+def test_a_packed_program_is_no_python(folder, monkeypatch):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(InputError, match="a packed program cannot"):
+        bench.start(gpt2np.load(folder))
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])

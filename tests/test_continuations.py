@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models import random_model
 
 import gpt2np
-from gpt2np import InputError, Tokenizer, score
+from gpt2np import InputError, Tokenizer, predictions, score
 
 GPT2 = Tokenizer.gpt2()
 EOT = GPT2.eot
@@ -84,6 +84,17 @@ def test_a_prefix_is_read_once_for_all_its_choices(model, monkeypatch):
     shapes = reads(monkeypatch)
     score(model, [" a", " b c", " d"], prefix="one two three four")
     assert shapes == [(1, 5), (3, 2)]
+
+
+def test_the_head_is_read_once_for_all_choices(model, monkeypatch):
+    def unembed(params, x):
+        rows.append(x.shape[:2])
+        return gpt2np.model.unembed(params, x)
+
+    rows = []
+    monkeypatch.setattr(predictions, "unembed", unembed)
+    score(model, [" a", " b c", " d"], prefix="one two three four")
+    assert rows == [(1, 2 + 3 + 2)]  # after each token, and after the prefix
 
 
 @pytest.mark.parametrize("n", [3, 20, 23, 24, 25, 40])

@@ -7,6 +7,7 @@ from models import saved_model
 
 import gpt2np
 from gpt2np.cli import COMMANDS, EXAMPLES
+from gpt2np.commands.golden import ACTIONS
 from gpt2np.golden.tiny import IDS, tiny_model
 
 ANSWERS = [
@@ -100,6 +101,26 @@ def test_each_command_has_two_examples(run):
         _, out, _ = run(name, "--help")
         assert len(examples) == 2
         assert all(example in out.splitlines()[-2:][i] for i, example in enumerate(examples))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_part_of_golden_has_two_examples(run, tmp_path, monkeypatch, action):
+    monkeypatch.chdir(tmp_path)
+    gpt2np.golden.record(tiny_model(), IDS).save("mine.npz")
+    if action == "check":
+        gpt2np.golden.record(tiny_model(), IDS).save("golden.npz")
+        run("golden", "tokens", "kit")
+        cases = (tmp_path / "kit" / "cases.txt").read_text(encoding="utf-8").splitlines()
+        ids = "".join(line.split("\t")[2] + "\n" for line in cases)
+        (tmp_path / "ids.txt").write_text(ids, encoding="utf-8")
+    code, out, _ = run("golden", action, "--help")
+    two = ACTIONS[action][1]
+    assert (code, out.splitlines()[-2:]) == (0, [f"  {example}" for example in two])
+    assert "--debug" in out
+    for example in two:
+        argv = ["tiny-shakespeare" if a == "gpt2" else a for a in shlex.split(example)[1:]]
+        code, _, err = run(*argv)
+        assert code == 0, err
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,18 @@ import doctest
 import os
 import re
 import runpy
+import shutil
 import subprocess
+import sys
 import tarfile
+import zipapp
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import gpt2np
+from gpt2np import assets_path
 
 ROOT = Path(gpt2np.__file__).parents[1]
 pytestmark = pytest.mark.skipif(
@@ -80,6 +84,47 @@ def test_the_changes_tell_of_this_version():
 def test_the_metadata_passes_twine(build):
     check = pytest.importorskip("twine.commands.check", reason="twine is not installed")
     assert not check.check([str(build("wheel")), str(build("sdist"))], strict=True)
+
+
+def test_a_zipapp_says_to_unpack_it(tmp_path):
+    for name, source in (("gpt2np", "gpt2np"), ("gpt2np/assets", "assets")):
+        unneeded = shutil.ignore_patterns("__pycache__", "golden.*", "*.png")
+        shutil.copytree(ROOT / source, tmp_path / "app" / name, ignore=unneeded)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz", main="gpt2np.__main__:main")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run(*command):
+        return subprocess.run(
+            [sys.executable, *command],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run("app.pyz", "tokenize", "--ids", "Hello")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    found = re.search(
+        r"assets is not there: .* in app\.pyz, .*python -m (\S+) (\S+) (\S+) FOLDER", done.stderr
+    )
+    assert run("-m", *found.groups(), "folder").returncode == 0
+    assert run("folder", "tokenize", "--ids", "Hello").stdout == "15496\n"
+
+
+@pytest.mark.parametrize(
+    ("frozen", "help"), [(True, "PyInstaller --collect-all"), (False, "again")]
+)
+def test_what_is_not_there_is_told_with_what_to_do(monkeypatch, tmp_path, run, frozen, help):
+    """As tried with PyInstaller: it misses the commands, and without them the assets."""
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    monkeypatch.setattr(assets_path, "__file__", str(tmp_path / "gpt2np" / "assets_path.py"))
+    with pytest.raises(gpt2np.GPT2Error, match=f"gpt2np.assets is not there: .* {help}"):
+        assets_path.assets()
+    monkeypatch.setitem(sys.modules, "gpt2np.commands.tokenize", None)
+    code, out, err = run("tokenize", "x")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(f"error: .*gpt2np.commands.tokenize.*: .* {help}", err)
 
 
 def test_it_works_outside_of_its_tree_and_without_a_network(python, tmp_path):

@@ -99,12 +99,21 @@ def report(found: dict[str, Any]) -> str:
             "",
             *_few_rows(found["few_rows"]),
             "",
+            _threads(found["by_threads"]),
             f"cold start   {found['cold_start_seconds']:.2f} s from the start of a process to its "
             "first token",
             f"peak memory  {'unknown' if peak is None else f'{peak / 1e6:.0f} MB'}, of which "
             f"weights {weights / 1e6:.0f} MB",
         ]
     )
+
+
+def _threads(found: list[dict[str, Any]]) -> str:
+    """Say in a line what threads do to decoding."""
+    rates = [each["tokens_per_second"] for each in found]
+    told = ", ".join(f"{r:,.0f} on {each['threads']}" for r, each in zip(rates, found, strict=True))
+    advice = ": set OPENBLAS_NUM_THREADS=1" if rates[-1] > 1.1 * rates[0] else ""
+    return f"threads      tokens/s decoded on average, with all that runs here: {told}{advice}"
 
 
 def _few_rows(found: list[dict[str, Any]]) -> list[str]:

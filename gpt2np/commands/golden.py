@@ -25,6 +25,7 @@ from gpt2np.golden.judge import few_greedy_ids
 from gpt2np.golden.tiny import MODELS, write_weights
 from gpt2np.golden.tokens import CASES, TokenReport, check_tokens, write_kit
 from gpt2np.loading import Model, load
+from gpt2np.options import debug_option, with_examples
 
 # An .npz, whose first array is ids; or a .safetensors with the facts of a recording.
 _RECORDING = re.compile(
@@ -38,34 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = FORMATS
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _add_record(
-        actions.add_parser(
-            "record",
-            help="record ids, activations, logits and a greedy continuation",
+    for name, (line, examples, add) in ACTIONS.items():
+        below = actions.add_parser(
+            name,
+            help=line,
+            description=f"{line[0].upper()}{line[1:]}.",
+            epilog=with_examples(None, examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=[debug_option()],
             allow_abbrev=False,
         )
-    )
-    _add_check(
-        actions.add_parser(
-            "check", help="name the first activation that diverges, and why", allow_abbrev=False
-        )
-    )
-    tokens = actions.add_parser(
-        "tokens",
-        help="write texts that break tokenizers, with their ids, and the data that a port needs",
-        allow_abbrev=False,
-    )
-    draws = actions.add_parser(
-        "sampling",
-        help="write logits and settings, what they keep, and the ids that given numbers draw",
-        allow_abbrev=False,
-    )
-    draws.add_argument("out", metavar="OUT", help="as of record")
-    draws.add_argument("--json", action="store_true", help="print one JSON object: written")
-    add_force(draws)
-    tokens.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
-    tokens.add_argument("--json", action="store_true", help="print one JSON object: written, files")
-    add_force(tokens)
+        add(below)
+
+
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="a folder; it holds cases.txt, tokens.txt, ...")
+    parser.add_argument("--json", action="store_true", help="print one JSON object: written, files")
+    add_force(parser)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="as of record")
+    parser.add_argument("--json", action="store_true", help="print one JSON object: written")
+    add_force(parser)
 
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
@@ -146,6 +142,34 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_output(parser)
+
+
+# Each with a line of help, two examples and what adds its arguments.
+ACTIONS = {
+    "record": (
+        "record ids, activations, logits and a greedy continuation",
+        (
+            "gpt2np golden record --weights tiny --with-weights golden.npz",
+            'gpt2np golden record -m gpt2 --text "First Citizen:" --dtype float64 oracle.npz',
+        ),
+        _add_record,
+    ),
+    "check": (
+        "name the first activation that diverges, and why",
+        ("gpt2np golden check mine.npz golden.npz", "gpt2np golden check ids.txt kit/cases.txt"),
+        _add_check,
+    ),
+    "tokens": (
+        "write texts that break tokenizers, with their ids, and the data that a port needs",
+        ("gpt2np golden tokens kit", "gpt2np golden tokens kit --force"),
+        _add_tokens,
+    ),
+    "sampling": (
+        "write logits and settings, what they keep, and the ids that given numbers draw",
+        ("gpt2np golden sampling sampling.npz", "gpt2np golden sampling sampling"),
+        _add_sampling,
+    ),
+}
 
 
 def _ids(argument: str) -> list[int]:

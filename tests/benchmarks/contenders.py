@@ -34,6 +34,9 @@ class Contender(Protocol):
     def logits(self, ids: Ids) -> object:
         """Give the logits at all of [T] positions."""
 
+    def choices(self, prefix: Ids, rests: Ids) -> object:
+        """Give log p of each of [N, T] rests after a prefix, all in one call."""
+
 
 class GPT2NumPy:
     def __init__(self, folder: Path) -> None:
@@ -52,6 +55,9 @@ class GPT2NumPy:
 
     def logits(self, ids: Ids) -> None:
         gpt2np.forward(self.params, ids)
+
+    def choices(self, prefix: Ids, rests: Ids) -> list[float]:
+        return [s.total for s in gpt2np.score(self.model, list(rests), prefix=prefix, bos=False)]
 
 
 class HuggingFace:
@@ -86,6 +92,14 @@ class HuggingFace:
         with self.torch.inference_mode():
             self.model(self.torch.from_numpy(ids[None]), use_cache=False)
 
+    def choices(self, prefix: Ids, rests: Ids) -> list[float]:
+        n = len(prefix)
+        with self.torch.inference_mode():
+            ids = self.torch.from_numpy(joined(prefix, rests))
+            logprobs = self.model(ids, use_cache=False).logits.log_softmax(-1)
+            each = logprobs[:, n - 1 : -1].gather(-1, ids[:, n:, None])
+            return each.sum((1, 2)).tolist()
+
 
 class CTranslate2:
     def __init__(self, folder: Path, compute_type: str) -> None:
@@ -119,6 +133,15 @@ class CTranslate2:
 
     def logits(self, ids: Ids) -> None:
         self.generator.forward_batch([ids.tolist()])
+
+    def choices(self, prefix: Ids, rests: Ids) -> list[float]:
+        rows = [[self.tokens[id] for id in row] for row in joined(prefix, rests)]
+        results = self.generator.score_batch(rows)
+        return [sum(result.log_probs[len(prefix) - 1 :]) for result in results]
+
+
+def joined(prefix: Ids, rests: Ids) -> Ids:
+    return np.concatenate([np.tile(prefix, (len(rests), 1)), rests], axis=1)
 
 
 def check(made: Any, new: int) -> None:

@@ -166,6 +166,16 @@ def all_logits(s: Setting) -> Iterator[Row]:
     yield from s.compare("logits at all of 1023", lambda c: c.logits(ids), {"hf": 1.4}, rounds=4)
 
 
+def choices(s: Setting) -> Iterator[Row]:
+    prefix, rests = TOKENS[0, :200], TOKENS[:4, 200:208]
+    yield from s.compare(
+        "4 choices of 8 tokens after a prefix of 200",
+        lambda c: c.choices(prefix, rests),
+        {"hf": 2.5, "ct2-float32": 1.0},
+        rounds=6,
+    )
+
+
 OURS = """
 import sys, gpt2np
 model = gpt2np.load(sys.argv[1])
@@ -324,6 +334,7 @@ SECTIONS: dict[str, Callable[[Setting], Iterator[Row]]] = {
     "prefill-512":  lambda s: prefill(s, 512),
     "prefill-1023": lambda s: prefill(s, 1023),
     "all-logits":   all_logits,
+    "choices":      choices,
     "lookup":       lookup,
     "cold-start":   cold_start,
     "import":       import_time,
