@@ -11,6 +11,7 @@ import math
 import operator
 import reprlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 
@@ -92,10 +93,10 @@ def shown(value: Any) -> str:
     >>> shown([1] * 100)
     '[1, 1, 1, 1, 1, 1, ...]'
     """
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python writes no whole number of 5,000 digits
-        return "an enormous number"
+    with suppress(ValueError):  # Python before 3.14 writes no whole number of 5,000 digits
+        if not isinstance(value, int) or value.bit_length() < 10_000:
+            return reprlib.repr(value)
+    return "an enormous number"
 
 
 def no_tensor(name: Any, names: Iterable[str]) -> str:

@@ -113,7 +113,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     descriptor, fresh = _create_beside(path, 0o666 if old is None else stat.S_IMODE(old))
     try:
         try:
-            with open(os.dup(descriptor), "wb") as file:  # which the caller may close
+            with open(descriptor, "wb", closefd=False) as file:  # which the caller may close
                 yield file
             if old is not None:
                 shutil.copymode(path, fresh)
@@ -174,8 +174,8 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 def tell_of_no_locks(folder: Path, todo: str = "let one process at a time write there") -> None:
-    """Say what to do where `try_lock` gave None; once of each folder."""
-    if folder not in _told:
+    """Say what to do where `try_lock` gave None; once of each folder, and not in a browser."""
+    if folder not in _told and (fcntl or msvcrt):
         _told.add(folder)
         say(f"gpt2np: {folder} is on a file system without locks: {todo}")
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -185,20 +186,38 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path):
             open_checkpoint(path)
 
 
-@pytest.mark.parametrize("code", [errno.ENODEV, errno.ENOSYS])
-def test_a_file_system_that_maps_nothing(tmp_path, monkeypatch, code):
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENODEV, "No such device"),
+        OSError(errno.ENOSYS, "Function not implemented"),
+        OSError("mmap is unavailable on wasm32-wasi"),  # as one Python says it
+        ImportError("No module named 'mmap'"),
+    ],
+    ids=str,
+)
+def test_a_file_system_that_maps_nothing(tmp_path, monkeypatch, error):
     """As some network drives and Python in a browser: the file is read."""
     write_safetensors(tmp_path / "model.safetensors")
     [mapped] = open_checkpoint(tmp_path).tensors.values()
 
     def fail(*_, **__):
-        raise OSError(code, os.strerror(code))
+        raise error
 
     monkeypatch.setattr(np, "memmap", fail)
     [read] = open_checkpoint(tmp_path).tensors.values()
     assert np.array_equal(read, mapped)
     assert read.dtype == mapped.dtype
     assert not read.flags.writeable
+
+
+def test_a_python_without_mmap():
+    """As CPython's own for WebAssembly."""
+    code = "import sys; sys.modules['mmap'] = None; import gpt2np; print(gpt2np.load().source)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "tiny-shakespeare\n", done.stderr
 
 
 def test_a_file_larger_than_32_bits_can_map(tmp_path, monkeypatch):

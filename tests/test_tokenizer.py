@@ -279,7 +279,8 @@ def test_a_piece_of_any_length_takes_few_bytes_a_character(letters):
         "ids = tokenizer.encode(text); print((size() - before) * 1024 / len(text));"
         "assert tokenizer.decode(ids) == text"
     )
-    pytest.importorskip("resource")
+    if sys.platform != "linux":
+        pytest.skip("other systems count their memory in other units, or do not tell")
     taken = float(subprocess.check_output([sys.executable, "-c", code, letters], text=True))
     assert taken < 100
 

@@ -1,9 +1,9 @@
 """What the readers of every format share: the result, mapped files and checked views."""
 
-import errno
+from __future__ import annotations
+
 import json
 import math
-import mmap
 import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,11 @@ import numpy.typing as npt
 
 from gpt2np.errors import CheckpointError, InputError
 from gpt2np.files import read_text
+
+try:
+    import mmap
+except ImportError:  # Python on WebAssembly
+    mmap = None  # type: ignore[assignment]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -77,12 +82,8 @@ def map_file(path: Path) -> Bytes:
         raise CheckpointError(f"{path} is too large for a Python of 32 bits: use one of 64")
     try:
         return np.asarray(np.memmap(path, np.uint8, mode="r"))
-    except OSError as error:
-        if error.errno not in (errno.ENODEV, errno.ENOSYS):
-            raise
-    data = np.fromfile(path, np.uint8)  # on some network drives, and in browsers, nothing is mapped
-    data.flags.writeable = False
-    return data
+    except (OSError, ImportError):  # on some network drives, and in browsers, nothing is mapped
+        return np.frombuffer(path.read_bytes(), np.uint8)
 
 
 def check_shape(shape: Sequence[object], where: str) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ def mapping(array: Array) -> mmap.mmap | None:
     part: Any = array
     while isinstance(part, np.ndarray):
         part = part.base
-    return part if isinstance(part, mmap.mmap) else None
+    return part if mmap is not None and isinstance(part, mmap.mmap) else None
 
 
 def offset_in_file(array: Array) -> int | None:
