@@ -101,7 +101,7 @@ def test_what_follows_a_position_does_not_touch_it(params):
     [
         ([1.0, 2.0], "token_ids is of dtype float64; token ids are integers"),
         (np.ones(2, bool), "token_ids is of dtype bool; token ids are integers"),
-        (["5"], "token_ids is of dtype <U1; token ids are integers"),
+        (["5"], f"token_ids is of dtype {np.dtype('U1')}; token ids are integers"),
         ("text", "ids are wanted, not a text: give model.tokenizer.encode(text)"),
         (7, "token_ids has shape []; give [T] or [B, T]"),
         (np.int64(7), "token_ids has shape []; give [T] or [B, T]"),

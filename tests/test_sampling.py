@@ -526,7 +526,7 @@ def test_processors_must_be_functions(processors):
         (np.zeros((1, 3)), r"ndarray of shape \(1, 3\) and dtype float64"),
         ([0.0, 0.0], r"list of shape \(2,\) and dtype float64"),
         ([0.0, [0.0, 0.0], 0.0], r"list of shape \(\) and dtype object"),
-        (["a", "b", "c"], r"list of shape \(3,\) and dtype <U1"),
+        (["a", "b", "c"], r"list of shape \(3,\) and dtype [<>]U1"),
         (np.zeros(3, complex), r"ndarray of shape \(3,\) and dtype complex128"),
         (np.ones(3, bool), r"ndarray of shape \(3,\) and dtype bool"),  # a mask is no logits
     ],
