@@ -47,7 +47,10 @@ _told: set[Path] = set()  # the folders whose lack of locks was told
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Read a text file; see `as_text`."""
-    return as_text(Path(path).read_bytes(), os.fspath(path))
+    try:
+        return as_text(Path(path).read_bytes(), os.fspath(path))
+    except OverflowError:
+        raise InputError(f"{path} is too large for a Python of 32 bits: use one of 64") from None
 
 
 def as_text(data: bytes, name: str) -> str:

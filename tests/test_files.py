@@ -54,6 +54,12 @@ def test_what_is_no_utf_8_is_named(tmp_path, data, message):
         read_text(path)
 
 
+def test_what_no_bytes_can_hold_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.read_bytes", raising(OverflowError("unbounded read")))
+    with pytest.raises(InputError, match="a.txt is too large for a Python of 32 bits"):
+        read_text(tmp_path / "a.txt")
+
+
 def test_nothing_changes_unless_all_goes_well(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")
