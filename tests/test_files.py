@@ -56,7 +56,7 @@ def test_what_is_no_utf_8_is_named(tmp_path, data, message):
 
 def test_what_no_bytes_can_hold_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.read_bytes", raising(OverflowError("unbounded read")))
-    with pytest.raises(InputError, match="a.txt is too large for a Python of 32 bits"):
+    with pytest.raises(InputError, match=r"a.txt is too large for a Python of 32 bits"):
         read_text(tmp_path / "a.txt")
 
 
