@@ -94,6 +94,10 @@ def in_words(message: str) -> str:
         where = choice[1].removeprefix("argument ")
         hint = did_you_mean(choice[2], names) or f": choose from {', '.join(names)}"
         return f"{where}: there is no {shown(choice[2])}{hint}"
+    number = re.fullmatch(r"(.*): invalid (int|float) value: (.*)", message, re.DOTALL)
+    if number:
+        kind = "a whole number" if number[2] == "int" else "a number"
+        return f"{number[1]}: {number[3]} is not {kind}"
     lacking = re.fullmatch(r"argument (?:-\w/)?(--\S+): expected one argument", message)
     if lacking:
         return f"{message}; one that begins with - is written {lacking[1]}=-..."

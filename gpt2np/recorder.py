@@ -159,7 +159,9 @@ def _like(glob: str) -> str:
     number = next(iter(re.findall(r"\.([^.]+)", plain)), "0")
     theirs = {name.format(i=number): ours.format(i=number) for name, ours in OTHERS.items()}
     if plain in theirs or plain in _names(glob, POINTS):
-        return f": here it is called {theirs.get(plain, plain)!r}"
+        here = theirs.get(plain, plain)
+        each = ["h.0", "h.1", "h.2"]  # "h.*" takes in all that is within the blocks
+        return f": here it is called {f'as in {each}' if here == 'h.*' else repr(here)}"
     names = [kind.format(i=0) for kind in POINTS]
     near = difflib.get_close_matches(re.sub(block, "0", plain), names, 3, 0.4)
     if not near:

@@ -241,8 +241,9 @@ def test_threads_are_those_that_blas_is_told(monkeypatch):
 def test_what_cannot_be_measured_is_refused(folder):
     with pytest.raises(InputError, match="not both"):
         command.run(arguments("--model", folder, "--shape", "gpt2"))
-    with pytest.raises(InputError, match="--shape gpt3: known are gpt2, 124M"):
-        command.run(arguments("--shape", "gpt3"))
+    for name in ("gpt3", ""):
+        with pytest.raises(InputError, match=f"--shape {name}: known are gpt2, 124M"):
+            command.run(arguments("--shape", name))
     with pytest.raises(InputError, match="not in a file"):
         bench.bench(gpt2np.Model(gpt2np.Params.random(CONFIG)), seconds=0.01)
 

@@ -44,6 +44,8 @@ ANSWERS = [
     ("golden check --rtl 3 a b",      "no option --rtl: did you mean --rtol?"),
     ("generate x --on-full slid",     "--on-full: there is no 'slid': did you mean slide?"),
     ("generate x --dtype int8",       "'int8': choose from float32, float64"),
+    ("generate x -k many",            "argument -k/--top-k: 'many' is not a whole number"),
+    ("bench --seconds few",           "argument --seconds: 'few' is not a number"),
     ("generate x -k 0",               "--top-k must be an integer >= 1, not 0"),
     ("generate x --top-p 2",          "--top-p must be a number from 0 to 1, not 2.0"),
     ("generate x -n 600",             "--max-new-tokens 600 make 601"),

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     """Measure, and print the table or the JSON."""
     if args.shape and args.model:
         raise InputError("give --model or --shape, not both")
-    if args.shape and args.shape not in BY_NAME:
+    if args.shape is not None and args.shape not in BY_NAME:
         raise InputError(f"--shape {args.shape}: known are {', '.join(BY_NAME)}")
     if not 0 < args.seconds <= 3600:
         raise InputError(f"--seconds is {args.seconds}: give more than 0, at most 3600")
