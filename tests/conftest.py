@@ -6,9 +6,11 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import warnings
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpt2np import Params
@@ -31,6 +33,13 @@ def pytest_configure(config):
     # A shell has what it starts in the background ignore Ctrl-C, and so would what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Accelerate on an M4 raises flags after products, also after those that tests make themselves:
+    # test_flags.py has what must warn nobody.
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        np.ones((32, 32)) @ np.ones((32, 32))
+    if warned:
+        config.addinivalue_line("filterwarnings", "ignore:.* encountered in:RuntimeWarning")
     # Of several workers, the one that hands out the tests hears of all of them. There may be no
     # memory at all: -p no:cacheprovider.
     if not hasattr(config, "workerinput") and hasattr(config, "cache"):
