@@ -87,7 +87,7 @@ def test_repetition_takes_fewer_passes(monkeypatch):
     passes = [T for _, T in shapes[1:]]
     assert max(passes) == 17
     # In the time of plain steps, by what a pass of many rows costs: at least 4 times as fast.
-    assert sum(2 + T / 24 if T > 1 else 1 for T in passes) < 200 / 4
+    assert sum(1.75 + T / 12 if T > 1 else 1 for T in passes) < 200 / 4
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,7 +105,7 @@ def test_drafts_that_fail_cost_little(monkeypatch, seed, n):
     assert one.ids == tokens
     passes = [T for _, T in shapes]
     assert max(passes) > 1
-    assert sum(2 + T / 24 if T > 1 else 1 for T in passes) <= n / 0.9
+    assert sum(1.75 + T / 12 if T > 1 else 1 for T in passes) <= n / 0.9
 
 
 @given(outcomes=st.lists(st.tuples(st.integers(0, 16), st.floats(0, 1)), max_size=200))
@@ -117,7 +117,7 @@ def test_the_account_never_goes_below_nothing(outcomes):
         gave = 1 + int(fraction * n)
         credit.settle(n, gave)
         tokens += gave
-        cost += 2 + (n + 1) / 24 if n else 1
+        cost += 1.75 + (n + 1) / 12 if n else 1
         assert credit.steps >= 0
         assert cost <= 1.05 * tokens + Credit.START
 
