@@ -104,7 +104,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     path.read_bytes()
     b'whole'
     """
-    path = Path(os.path.realpath(path))
+    path = Path(path)
     old = _mode(path)
     if old is not None and stat.S_ISDIR(old):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -112,6 +112,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
+    path = Path(os.path.realpath(path))  # of a pipe, as /dev/stdout may be, it would lead nowhere
     _remove_leftovers(path.parent)
     descriptor, fresh = _create_beside(path, 0o666 if old is None else stat.S_IMODE(old))
     try:

@@ -169,6 +169,14 @@ def test_two_that_differ_are_told_in_a_file_too(printing):
     assert json.loads(Path("o.json").read_text(encoding="utf-8"))["same"] is False
 
 
+@needs_posix
+def test_a_file_may_be_a_pipe(printing):
+    gpt2np.golden.record(tiny_model(), [3, 1, 4]).save("golden.npz")
+    code, out, err = finished(*PRINTING["golden check"].split(), "--json", "-o", "/dev/stdout")
+    assert (code, err) == (1, b"")
+    assert json.loads(out)["same"] is False
+
+
 def test_version(run):
     assert run("--version") == (0, f"gpt2np {gpt2np.__version__}\n", "")
 

@@ -95,7 +95,7 @@ def printing(args: argparse.Namespace) -> Iterator[None]:
             with redirect_stdout(stream):
                 yield
         except BaseException as error:
-            if not stream.tell():
+            if stream.seekable() and not stream.tell():
                 raise
             ended = error
     if ended is not None:
