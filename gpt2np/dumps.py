@@ -97,6 +97,10 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, A
             f"{path}: activations are read from .npz, .safetensors, .bin (llm.c's "
             "debug state) or a folder of .npy files"
         )
+    arrays = {
+        name: array.astype(array.dtype.newbyteorder("="), copy=False)  # as this machine has them
+        for name, array in arrays.items()
+    }
     return arrays, parse_json(
         text.encode("utf-8", "surrogatepass"), f"{META} of {path}"
     ) if text else {}
