@@ -1,5 +1,6 @@
 """The command line: what it prints, against the library's own answers, and how it ends."""
 
+import ctypes
 import errno
 import io
 import json
@@ -12,6 +13,7 @@ import time
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -20,7 +22,7 @@ from models import saved_model
 from shared import needs_posix
 
 import gpt2np
-from gpt2np import Generation, bench, cli, generation
+from gpt2np import Generation, bench, cli, generation, streams
 from gpt2np.cli import COMMANDS, main
 from gpt2np.commands import download, generate, score, tokenize
 from gpt2np.golden.tiny import IDS, tiny_model
@@ -794,6 +796,22 @@ def test_patterns_are_expanded_where_no_shell_does(run, tmp_path, monkeypatch):
         run("score", "?.txt", "-", "[c].txt", "no*", "a.txt")
     assert seen[0] == ["a.txt", "b.txt", "-", "[c].txt", "no*", "a.txt"]
     assert seen[1] == ["?.txt", "-", "[c].txt", "no*", "a.txt"]
+
+
+@pytest.mark.parametrize(("told", "set_", "takes"), [(1, 1, True), (1, 0, False), (0, 1, False)])
+def test_colours_go_where_a_windows_console_takes_them(monkeypatch, told, set_, takes):
+    """Those before Windows 10 refuse the mode; a file has none. What is set is added to."""
+    modes = []
+    kernel32 = SimpleNamespace(
+        GetConsoleMode=lambda handle, mode: setattr(mode._obj, "value", 0x3) or told,
+        SetConsoleMode=lambda handle, mode: modes.append(mode) or set_,
+    )
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
+    msvcrt = SimpleNamespace(get_osfhandle=lambda descriptor: 7)
+    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+    with open(os.devnull, "w", encoding="utf-8") as stream:
+        assert streams._takes_escape_codes_on_windows(stream) is takes
+    assert modes == [0x7] * told
 
 
 def test_the_readme_s_commands_work_in_any_shell():
