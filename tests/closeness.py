@@ -15,7 +15,7 @@ def near(ours, theirs, tolerance=ORDER, scale=None):
 
     It is relative to the largest of theirs; with `scale` to each of them, or `scale` if larger.
     """
-    theirs = np.asarray(theirs)
+    theirs = np.asarray(theirs, np.asarray(theirs).dtype.newbyteorder("="))
     if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
         return False
     if isinstance(tolerance, dict):
@@ -25,7 +25,7 @@ def near(ours, theirs, tolerance=ORDER, scale=None):
 
 
 def assert_close(ours, theirs, tolerance=IMPLEMENTATION, scale=None, what=""):
-    theirs = np.asarray(theirs)
+    theirs = np.asarray(theirs, np.asarray(theirs).dtype.newbyteorder("="))
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), what
     worst = np.abs(ours - theirs).max()
     assert near(ours, theirs, tolerance, scale), f"{what} off by {worst}".strip()

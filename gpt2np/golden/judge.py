@@ -38,7 +38,7 @@ from gpt2np.kernels import product
 
 STEPS = 4  # of decoding, from the first wrong one on
 GROWN = 1e-3  # how far errors may grow there
-POOR = 2  # times the error of our own product is worth a remark, and so much at least
+POOR = 1.6  # times the error of our own product is worth a remark, and so much at least
 TELLING = 5e-7
 FEW = 2  # different ids, of a greedy continuation that proves little
 FIRST_PASS = "none that is known of a cache; is the first pass right by itself? Check it alone"
