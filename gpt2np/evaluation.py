@@ -71,7 +71,8 @@ class Evaluation:
     def __str__(self) -> str:
         width = max(map(len, self.figures))
         lines = [
-            f"{name:<{width}}  {figure.value:.4f} +- {figure.stderr:.4f}"
+            f"{name:<{width}}  {figure.value:.4f}"
+            + f" +- {figure.stderr:.4f}" * math.isfinite(figure.stderr)  # of one item there is none
             for name, figure in self.figures.items()
         ]
         told = ", ".join(f"{name} {value}" for name, value in self.settings.items())
@@ -146,11 +147,20 @@ def evaluate(
     model = as_model(model)
     if task not in TASKS:
         raise InputError(f"task must be one of {', '.join(TASKS)}, not {shown(task)}")
+    if join != " " and task != "choice":
+        raise InputError(f"join is for choice, not for {task}: leave out join")
     if task == "perplexity":
         return _perplexity(
             model, _documents(file), window=window, stride=stride, recipe=recipe,
             n_words=n_words, detokenize=detokenize, progress=progress,
         )  # fmt: skip
+    of_perplexity = {
+        "stride": stride, "n_words": n_words, "detokenize": detokenize,
+        "recipe": None if recipe == "lm-eval" else recipe,
+    }  # fmt: skip
+    for name, value in of_perplexity.items():
+        if value is not None:
+            raise InputError(f"{name} is for perplexity, not for {task}: leave out {name}")
     items = list(TASKS[task](_objects(file), join))
     if not items:
         raise InputError("there is nothing to evaluate: the file has no items")

@@ -150,6 +150,25 @@ def test_settings_that_are_none(model, tmp_path):
             evaluate(model, "perplexity", tmp_path / "a.txt", **settings)
 
 
+@pytest.mark.parametrize("task", ["lambada", "choice"])
+def test_settings_of_another_task(model, run, tmp_path, task):
+    items = [{"text": "a b", "prefix": "a", "choices": ["b"], "answer": 0}]
+    for name, value in {
+        "stride": 4,
+        "recipe": "hf",
+        "n_words": 3,
+        "detokenize": "wikitext",
+    }.items():
+        with pytest.raises(InputError, match=f"^{name} is for perplexity, not for {task}: leave"):
+            evaluate(model, task, items, **{name: value})
+    with pytest.raises(InputError, match="join is for choice, not for lambada"):
+        evaluate(model, "lambada", items, join="")
+    code, out, err = run("evaluate", task, str(lines(tmp_path / "a", items)), "--stride", "4")
+    assert (code, out) == (2, "")
+    assert "--stride is for perplexity" in err
+    assert "+-" not in str(evaluate(model, task, items))  # one item has no standard error
+
+
 def test_the_command(run, tmp_path):
     file = str(lines(tmp_path / "a.jsonl", VALUES["choices"]))
     code, out, err = run("evaluate", "choice", file, "--json", "--window", str(LENGTH))
