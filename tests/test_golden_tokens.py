@@ -70,7 +70,8 @@ def test_the_right_ids_agree(kit, tmp_path):
 
 def test_answers_from_windows(kit, tmp_path):
     mine = answers(tmp_path / "mine.txt", map(GPT2.encode, texts()))
-    mine.write_bytes(b"\xef\xbb\xbf" + mine.read_bytes().replace(b"\n", b"\r\n"))
+    lines = mine.read_text().encode().replace(b"\n", b"\r\n")
+    mine.write_bytes(b"\xef\xbb\xbf" + lines)
     assert check_tokens(mine, kit / "cases.txt").to_dict()["same"] is True
     mine.write_text("1 2\n", "utf-16")
     with pytest.raises(CheckpointError, match=r"expected ids .* in UTF-8"):

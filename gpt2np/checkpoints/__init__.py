@@ -86,6 +86,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, verify: bool = False) -> Ch
     >>> checkpoint = open_checkpoint(folder.name)
     >>> checkpoint.format, checkpoint.tensors["wpe"].shape
     ('safetensors', (4, 2))
+    >>> del checkpoint  # Windows removes no file that is mapped
     >>> folder.cleanup()
     """
     path = Path(path)
