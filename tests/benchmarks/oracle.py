@@ -1,52 +1,158 @@
-"""Measure how far float32 implementations are from float64, at the 124M shape with random weights;
-print a Markdown table, of means over several draws of weights and ids.
+"""Measure how far float32 is from float64: the RMS error of gpt2np's logits over transformers'
+(sdpa), at the 124M shape; print two Markdown tables.
 
-    python tests/benchmarks/oracle.py [--positions 128] [--seeds 5]
+    python tests/benchmarks/oracle.py [--parts FOLDER] [--texts 3] [--positions 1,4,16,...]
 
-The oracle is gpt2np in float64 (tests/test_oracle.py holds it against Hugging Face's float64).
-Errors are relative to the largest number. All positions are read in one pass, and then the first
-few one by one through the cache, where the BLAS has other kernels and other errors.
+Errors show only with weights of GPT-2's true scale. FOLDER, or a checkpoint, holds some of its
+tensors; of a block that is not there the nearest one is taken, and what no block has is drawn.
+Without, all is drawn, at the same scale but for what training makes of it.
+
+The oracle is gpt2np in float64 (tests/test_oracle.py holds it against transformers' float64).
+Texts are random ids. They are read in one pass, and through the cache: token by token, and some
+at a time. The other table is of batches: texts of different lengths, which go on by a few tokens.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import warnings
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from contenders import CTranslate2
 from huggingface import hf_model, torch
-from timing import restart
+from timing import machine, restart
 
-import gpt2np
-from gpt2np import layers, model
+from gpt2np import Config, KVCache, Params, forward, layers, model
 from gpt2np.bench import n_threads
-from gpt2np.config import PRESETS, Config
-from gpt2np.model import hidden, unembed
+from gpt2np.checkpoints import open_checkpoint
+from gpt2np.config import PRESETS
+from gpt2np.generation.predictor import Predictor
+from gpt2np.schema import tensors
 
-Arrays = dict[str, Any]
-Errors = dict[str, dict[str, tuple[float, ...]]]  # implementation, activation: largest, RMS
+POSITIONS = (1, 4, 16, 64, 128, 512, 1023)
+AT_A_TIME = (1, 16, 128)
+BATCHES = (4, 16, 64)
+LONGEST, NEW = 128, 4  # tokens of a batch's texts at most, and how many each goes on by
 
-BY_TOKEN = 32  # positions that are read one by one
+# The standard deviation of each kind of tensor in the 124M model, LayerNorm's gains around their
+# mean; a few channels of the positions' vectors are ten times as large.
+SCALES = {
+    "wte.weight":         0.14,
+    "wpe.weight":         0.12,
+    "attn.c_attn.weight": 0.14,
+    "attn.c_attn.bias":   0.12,
+    "attn.c_proj.weight": 0.13,
+    "attn.c_proj.bias":   0.20,
+    "mlp.c_fc.weight":    0.13,
+    "mlp.c_fc.bias":      0.09,
+    "mlp.c_proj.weight":  0.08,
+    "mlp.c_proj.bias":    0.10,
+    "ln_1.weight":        0.06,
+    "ln_1.bias":          0.05,
+    "ln_2.weight":        0.10,
+    "ln_2.bias":          0.05,
+    "ln_f.weight":        1.40,
+    "ln_f.bias":          0.40,
+}  # fmt: skip
+MEANS = {"ln_1.weight": 0.4, "ln_2.weight": 0.4, "ln_f.weight": 1.5}
+LARGE_CHANNELS = slice(138, None, 200)
 
 
-def ours(params: gpt2np.Params, ids: Any) -> Arrays:
-    """The last block's output and the logits, as `forward` computes them."""
-    x = hidden(params, ids)
-    return {f"h.{params.config.n_layer - 1}": x, "logits": unembed(params, x)}
+def weights(config: Config, parts: dict[str, Any] | None = None) -> Params:
+    """Take what there is in parts of a model, and draw the rest from a frozen generator."""
+    parts = parts or {}
+    generator = np.random.RandomState(0)
+    arrays = {}
+    for name, shape, _ in tensors(config):
+        array = nearest(name, parts)
+        if array is None:
+            kind = re.sub(r"^h\.\d+\.", "", name)
+            array = SCALES[kind] * generator.standard_normal(shape) + MEANS.get(kind, 0.0)
+            if kind == "wpe.weight":
+                array[:, LARGE_CHANNELS] *= 10
+        # The MLP's second matrix lies as `load` lays it, on which its products depend.
+        order = "F" if name.endswith("mlp.c_proj.weight") else "C"
+        arrays[name] = np.asarray(array, np.float32, order=order)
+    return Params(config, arrays)
 
 
-def ours_by_torchs_blas(params: gpt2np.Params, ids: Any) -> Arrays:
-    """The same with torch's matrix products: what differs from `ours` is due to those alone."""
+def nearest(name: str, parts: dict[str, Any]) -> Any:
+    """Give the tensor, or that of the nearest block; None where there is none."""
+    block = re.match(r"h\.(\d+)\.(.*)", name)
+    if block is None:
+        return parts.get(name)
+    i, kind = int(block[1]), block[2]
+    there = [int(m[1]) for p in parts if (m := re.match(r"h\.(\d+)\.", p)) and p.endswith(kind)]
+    return parts[f"h.{min(there, key=lambda j: abs(i - j))}.{kind}"] if there else None
+
+
+def ours(params: Params, ids: Any, at_a_time: int) -> Any:
+    """Logits [1, T, V] of ids [1, T], of which so many are read at a time."""
+    if at_a_time >= ids.shape[1]:
+        return forward(params, ids)
+    cache = KVCache(params)
+    read = partial(forward, params, cache=cache)
+    return np.concatenate([read(part) for part in split(ids, at_a_time)], axis=1)
+
+
+def theirs(hf: Any, ids: Any, at_a_time: int) -> Any:
+    past, logits = None, []
+    for part in split(ids, at_a_time):
+        output = call(hf, part, past)
+        past = output.past_key_values
+        logits.append(output.logits.numpy())
+    return np.concatenate(logits, axis=1)
+
+
+def split(ids: Any, at_a_time: int) -> Iterator[Any]:
+    for i in range(0, ids.shape[1], at_a_time):
+        yield ids[:, i : i + at_a_time]
+
+
+def call(hf: Any, ids: Any, past: Any, **inputs: Any) -> Any:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # an argument's name is changing
+        inputs = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        return hf(torch.from_numpy(ids), past_key_values=past, use_cache=True, **inputs)
+
+
+def our_batch(params: Params, texts: Sequence[Any]) -> Any:
+    """Logits [B, NEW, V] after each of the last tokens of texts, as `generate` reads them."""
+    predictor = Predictor(params, params.config.vocab_size)
+    cache, _ = predictor.prefill([text[:-NEW] for text in texts], max(map(len, texts)))
+    new = np.array([text[-NEW:] for text in texts])
+    return np.stack([predictor.after_last(part, cache) for part in split(new, 1)], axis=1)
+
+
+def their_batch(hf: Any, texts: Sequence[Any]) -> Any:
+    """The same, padded at the left as its `generate` does."""
+    T = max(map(len, texts))
+    ids = np.array([np.pad(text, (T - len(text), 0)) for text in texts])
+    mask = np.array([np.arange(T) >= T - len(text) for text in texts]).astype(int)
+    positions = np.maximum(mask.cumsum(1) - 1, 0)
+    past, logits = None, []
+    for start, stop in [(0, T - NEW), *((t, t + 1) for t in range(T - NEW, T))]:
+        read = slice(start, stop)
+        output = call(
+            hf, ids[:, read], past, attention_mask=mask[:, :stop], position_ids=positions[:, read]
+        )
+        past = output.past_key_values
+        logits.append(output.logits[:, -1].numpy())
+    return np.stack(logits[1:], axis=1)
+
+
+@contextmanager
+def torchs_products() -> Iterator[None]:
+    """Multiply as torch does: what still differs from transformers is due to the rest."""
 
     def product(x: Any, W: Any) -> Any:
         with warnings.catch_warnings():
@@ -54,119 +160,106 @@ def ours_by_torchs_blas(params: gpt2np.Params, ids: Any) -> Arrays:
             return torch.matmul(torch.from_numpy(x), torch.from_numpy(W)).numpy()
 
     with patch.object(layers, "product", product), patch.object(model, "product", product):
-        return ours(params, ids)
+        yield
 
 
-def hugging_face(params: gpt2np.Params, ids: Any, attention: str) -> Arrays:
-    hf, seen = hf_model(params, attention), {}
-    name = f"h.{params.config.n_layer - 1}"
-
-    def keep(module: Any, inputs: Any, output: Any) -> None:
-        seen[name] = (output[0] if isinstance(output, tuple) else output).numpy()
-
-    hf.transformer.h[-1].register_forward_hook(keep)
-    with torch.no_grad():
-        logits = hf(torch.from_numpy(ids), use_cache=False).logits.numpy()
-    return {**seen, "logits": logits}
+def squares(logits: Any, oracle: Any) -> Any:
+    """The mean square error at each position [..., T], relative to the oracle's largest number."""
+    return np.square((logits - oracle) / np.abs(oracle).max()).mean(-1)
 
 
-def ours_by_token(params: gpt2np.Params, ids: Any) -> Arrays:
-    cache = gpt2np.KVCache(params)
-    each = [gpt2np.forward(params, ids[:, t : t + 1], cache) for t in range(ids.shape[1])]
-    return {"logits": np.concatenate(each, axis=1)}
+class Errors:
+    """Mean square errors of both, by what was read and how."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[tuple[str, int], list[tuple[float, float]]] = {}
+
+    def add(self, how: str, n: int, ours: Any, theirs: Any) -> None:
+        self.pairs.setdefault((how, n), []).append((float(ours.mean()), float(theirs.mean())))
+
+    def rms(self, how: str, n: int) -> tuple[float, float]:
+        mine, other = np.sqrt(np.mean(self.pairs[how, n], axis=0)).tolist()
+        return mine, other
+
+    def ratio(self, how: str, n: int) -> float:
+        mine, other = self.rms(how, n)
+        return mine / other
+
+    def table(self, title: str, rows: Sequence[str], columns: Sequence[int]) -> str:
+        """Ratios; in brackets the error of transformers."""
+        lines = ["| " + " | ".join([title, *(f"{n:,}" for n in columns)]) + " |"]
+        lines.append("|---" * (1 + len(columns)) + "|")
+        for how in rows:
+            if not any((how, n) in self.pairs for n in columns):
+                continue
+            cells = [
+                f"{self.ratio(how, n):.2f} ({self.rms(how, n)[1]:.1e})"
+                if (how, n) in self.pairs
+                else "-"
+                for n in columns
+            ]
+            lines.append("| " + " | ".join([how, *cells]) + " |")
+        return "\n".join(lines)
 
 
-def hugging_face_by_token(params: gpt2np.Params, ids: Any) -> Arrays:
-    hf, past, each = hf_model(params, "sdpa"), None, []
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the argument's name is changing
-        for id in torch.from_numpy(ids).T[..., None]:
-            output = hf(id, past_key_values=past, use_cache=True)
-            past = output.past_key_values
-            each.append(output.logits.numpy())
-    return {"logits": np.concatenate(each, axis=1)}
+HOW = {None: "one pass", 1: "token by token", **{n: f"{n} at a time" for n in AT_A_TIME[1:]}}
+TORCHS = "one pass, torch's products"
 
 
-def ctranslate2(params: gpt2np.Params, ids: Any) -> Arrays:
-    with TemporaryDirectory() as folder:
-        gpt2np.save(gpt2np.Model(params, gpt2np.Tokenizer.gpt2()), folder)
-        generator = CTranslate2(Path(folder), "float32").generator
-        return {"logits": np.array(generator.forward_batch(ids.tolist()))}
-
-
-def errors(array: Any, oracle: Any) -> tuple[float, float]:
-    """The largest error and the root of the mean square, to the largest number."""
-    d = (array - oracle) / np.abs(oracle).max()
-    return float(np.abs(d).max()), float(np.sqrt((d * d).mean()))
-
-
-def implementations(params: gpt2np.Params, ids: Any) -> Iterator[tuple[str, Arrays]]:
-    yield "gpt2np float32", ours(params, ids)
-    yield "gpt2np float32, torch's products", ours_by_torchs_blas(params, ids)
-    yield "HF transformers float32, eager", hugging_face(params, ids, "eager")
-    yield "HF transformers float32, sdpa", hugging_face(params, ids, "sdpa")
-    if find_spec("ctranslate2") and params.config == PRESETS["gpt2"]:
-        yield "CTranslate2 float32", ctranslate2(params, ids)
-    few = ids[:, :BY_TOKEN]
-    yield "gpt2np float32, token by token", ours_by_token(params, few)
-    yield "HF transformers float32, token by token", hugging_face_by_token(params, few)
-
-
-def compare(config: Config, seed: int, T: int) -> Errors:
-    """Give (largest, RMS) error by implementation and activation."""
-    params = gpt2np.Params.random(config, seed)
-    ids = np.random.default_rng(seed).integers(config.vocab_size, size=(1, T))
-    wide = {name: array.astype(np.float64) for name, array in params.items()}
-    oracle = ours(gpt2np.Params(config, wide), ids)
-    del wide
-    return {
-        name: {p: errors(array, oracle[p][:, : array.shape[1]]) for p, array in arrays.items()}
-        for name, arrays in implementations(params, ids)
-    }
-
-
-def mean(runs: list[Errors]) -> Errors:
-    """Average over runs what `compare` gives."""
-    return {
-        name: {
-            point: tuple(np.mean([run[name][point] for run in runs], axis=0).tolist())
-            for point in by_point
-        }
-        for name, by_point in runs[0].items()
-    }
-
-
-def markdown(results: Errors) -> str:
-    points = list(next(iter(results.values())))
-    lines = [
-        "| " + " | ".join(["", *(f"{p}: largest error | RMS" for p in points)]) + " |",
-        "|---" * (1 + 2 * len(points)) + "|",
-    ]
-    for name, by_point in results.items():
-        cells = [f"{x:.2e}" for p in points for x in by_point.get(p, ())]
-        blanks = ["-"] * (2 * len(points) - len(cells))
-        lines.append("| " + " | ".join([name, *blanks, *cells]) + " |")
-    return "\n".join(lines)
+def measure(
+    params: Params, texts: int, positions: Sequence[int], batches: Sequence[int] = ()
+) -> Errors:
+    """Compare on so many texts, and on one batch of each size."""
+    found = Errors()
+    hf = hf_model(params, "sdpa")
+    wide = Params(params.config, {name: a.astype(np.float64) for name, a in params.items()})
+    rng = np.random.default_rng(0)
+    V, T = params.config.vocab_size, max(positions)
+    for _ in range(texts):
+        ids = rng.integers(V, size=(1, T))
+        oracle = forward(wide, ids)[0]
+        for n in positions:
+            part = ids[:, :n]
+            other = squares(theirs(hf, part, n)[0], oracle[:n])
+            for how, products in ((HOW[None], nullcontext()), (TORCHS, torchs_products())):
+                with products:
+                    found.add(how, n, squares(ours(params, part, n)[0], oracle[:n]), other)
+        for size in AT_A_TIME:
+            mine, other = (
+                squares(logits[0], oracle)
+                for logits in (ours(params, ids, size), theirs(hf, ids, size))
+            )
+            for n in positions:
+                if n >= size:
+                    found.add(HOW[size], n, mine[:n], other[:n])
+    for B in batches:
+        longest = min(LONGEST, params.config.n_ctx - NEW)
+        rows = [rng.integers(V, size=n + NEW) for n in rng.integers(1, longest + 1, B)]
+        oracle = np.stack([forward(wide, row)[0, -NEW:] for row in rows])
+        found.add("batch", B, *(
+            squares(logits, oracle) for logits in (our_batch(params, rows), their_batch(hf, rows))
+        ))  # fmt: skip
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--positions", type=int, default=128)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", type=Path, help="a checkpoint of some of GPT-2's tensors")
+    parser.add_argument("--texts", type=int, default=3)
+    parser.add_argument("--positions", default=",".join(map(str, POSITIONS)))
     args = parser.parse_args()
     restart(n_threads())
-    runs = [compare(PRESETS["gpt2"], seed, args.positions) for seed in range(args.seeds)]
-    print(markdown(mean(runs)))
-    for how, theirs in (("", ", sdpa"), (", token by token", ", token by token")):
-        ratios = [
-            run[f"gpt2np float32{how}"]["logits"][1]
-            / run[f"HF transformers float32{theirs}"]["logits"][1]
-            for run in runs
-        ]
-        print(
-            f"\nRMS error of gpt2np's logits over Hugging Face's{theirs}: "
-            f"{np.mean(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}"
-        )
+    config = PRESETS["gpt2"]
+    parts = dict(open_checkpoint(args.parts).tensors) if args.parts else {}
+    n_there = sum(nearest(name, parts) is not None for name, _, _ in tensors(config))
+    positions = [int(n) for n in args.positions.split(",")]
+    found = measure(weights(config, parts), args.texts, positions, BATCHES)
+    print(f"{machine()}\n{n_there} of {len([*tensors(config)])} tensors from parts, others drawn\n")
+    print(found.table("positions", [HOW[None], TORCHS, *(HOW[n] for n in AT_A_TIME)], positions))
+    print()
+    print(found.table("texts", ["batch"], BATCHES))
 
 
 if __name__ == "__main__":
