@@ -720,10 +720,12 @@ class Ledger:
         >>> ledger(Config(), T=5).numbers("[B, T, 3D] -> 3 x [B, H, T, K]")
         '[1, 5, 2304], [1, 12, 5, 64]'
         """
-        shapes = [part.split("]")[0].split(", ") for part in shape.split("[")[1:]]
-        return ", ".join(
-            f"[{', '.join(str(self.symbols[symbol]) for symbol in symbols)}]" for symbols in shapes
-        )
+        return ", ".join(map(str, self.shapes(shape)))
+
+    def shapes(self, shape: str) -> list[list[int]]:
+        """Give the same as lists, [] where there are none."""
+        written = [part.split("]")[0].split(", ") for part in shape.split("[")[1:]]
+        return [[self.symbols[symbol] for symbol in symbols] for symbols in written]
 
     def with_numbers(self, shape: str) -> str:
         """Give a shape in symbols, and in numbers where it has any.

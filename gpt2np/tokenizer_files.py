@@ -440,7 +440,8 @@ _BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Co
 # What Oniguruma, which tokenizers uses, and Python's regex read differently: lines that begin
 # and end anywhere, \h and its like, classes in classes, repetitions of repetitions.
 _READ_OTHERWISE = re.compile(
-    r"(?:\\\\)*(?:\\[hHRXKGZzyYOQEkg0-9]|(?<![\\\[])[\^$]|\(\?[^:=!<>iimsx-]|\(\?[^)i:]*[mx]|\[\[|&&|\{\d*,?\d*\}\+)"
+    r"(?:\\\\)*(?:\\[hHRXKGZzyYOQEkg0-9]"
+    r"|(?<![\\\[])[\^$]|\(\?[^:=!<>iimsx-]|\(\?[^)i:]*[mx]|\[\[|&&|\{\d*,?\d*\}\+)"
 )
 
 

@@ -86,9 +86,12 @@ def run(args: argparse.Namespace) -> None:
     account = ledger(config, B=args.B, T=args.T, S=args.S)
     if args.component:
         row = account.of(find(args.component))
-        print(_as_json(row, account) if args.json else sheet(row, account, latex=args.latex))
+        if args.json:
+            print(json.dumps(_facts(row, account)))
+        else:
+            print(sheet(row, account, latex=args.latex))
     elif args.json:
-        rows = [json.loads(_as_json(row, account)) for row in account.rows]
+        rows = [_facts(row, account) for row in account.rows]
         print(json.dumps({"components": rows, **_numbers(account, opened)}))
     else:
         width = shutil.get_terminal_size().columns  # COLUMNS says, or the terminal; else 80
@@ -249,28 +252,26 @@ def sheet(row: Account, account: Ledger, *, latex: bool = False) -> str:
     return "\n".join([*lines, "", *textwrap.wrap(component.explanation, width)])
 
 
-def _as_json(row: Account, account: Ledger) -> str:
+def _facts(row: Account, account: Ledger) -> dict[str, Any]:
     component = row.component
-    return json.dumps(
-        {
-            "name": component.name,
-            "title": component.title,
-            "takes": component.takes,
-            "gives": component.gives,
-            "takes_numbers": json.loads(f"[{account.numbers(component.takes)}]"),
-            "gives_numbers": json.loads(f"[{account.numbers(component.gives)}]"),
-            "formula": component.formula,
-            "latex": component.latex,
-            "calculation": row.calculation,
-            "parameters_each": row.each,
-            "instances": row.instances,
-            "parameters": row.total,
-            "flops_calculation": row.flops_calculation,
-            "flops_each": row.flops_each,
-            "flops": row.flops,
-            "explanation": component.explanation,
-            "sources": [source.text for source in component.sources],
-            "links": [source.url for source in component.sources],
-            "code": component.code,
-        }
-    )
+    return {
+        "name": component.name,
+        "title": component.title,
+        "takes": component.takes,
+        "gives": component.gives,
+        "takes_numbers": account.shapes(component.takes),
+        "gives_numbers": account.shapes(component.gives),
+        "formula": component.formula,
+        "latex": component.latex,
+        "calculation": row.calculation,
+        "parameters_each": row.each,
+        "instances": row.instances,
+        "parameters": row.total,
+        "flops_calculation": row.flops_calculation,
+        "flops_each": row.flops_each,
+        "flops": row.flops,
+        "explanation": component.explanation,
+        "sources": [source.text for source in component.sources],
+        "links": [source.url for source in component.sources],
+        "code": component.code,
+    }
