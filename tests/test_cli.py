@@ -136,7 +136,7 @@ def test_every_result_can_be_had_as_json(printing, name):
         assert Path(found["written"]).exists()
 
 
-@pytest.mark.parametrize("name", PRINTING.keys() - WRITE - {"explain --html"})
+@pytest.mark.parametrize("name", sorted(PRINTING.keys() - WRITE - {"explain --html"}))
 def test_every_result_can_go_to_a_file(printing, name):
     _, expected, _ = printing(name)
     code, out, _ = printing(name, "-o", "o.csv" if name == "score" else "o.txt")
