@@ -130,7 +130,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548118
         (b"<html lang='en'>", "is an HTML page, not a checkpoint: download the file"),
         (b"<?xml version='1.0'?><Error>", "is an XML file .a server's error.*: download the"),
         (LFS, "is a git-LFS pointer, not the file it stands for: run `git lfs pull`, or"),
-        (gzip.compress(b"x"), "is a gzip archive: unpack it first"),
+        (gzip.compress(b"x", mtime=0), "is a gzip archive: unpack it first"),
         (tar_of(TORCH), "is a tar archive: unpack it first"),
         (zip_of(**{"config.json": b"{}", "model.weights.h5": b""}), "is a zip archive, but not"),
         (zip_of(), "is of an unknown format"),
